@@ -1,0 +1,49 @@
+"""Reinforcement learning of language models in JAX, measured as time-to-target against batch.
+
+The calls behind the command line, for notebooks and forks: `load_config`, `train`, `run_study`,
+`build_report`, `sample`, `evaluate`. Each is imported when it is first asked for, so that
+`import jax_rl` stays free of JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jax_rl.config import Config
+    from jax_rl.config_file import load_config
+    from jax_rl.errors import UserError
+    from jax_rl.report.build import build_report
+    from jax_rl.study.sweep import run_study
+    from jax_rl.trainer.evaluate import evaluate, sample
+    from jax_rl.trainer.run import train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Config",
+    "UserError",
+    "__version__",
+    "build_report",
+    "evaluate",
+    "load_config",
+    "run_study",
+    "sample",
+    "train",
+]
+
+_HOMES = {
+    "Config": "jax_rl.config",
+    "UserError": "jax_rl.errors",
+    "build_report": "jax_rl.report.build",
+    "evaluate": "jax_rl.trainer.evaluate",
+    "load_config": "jax_rl.config_file",
+    "run_study": "jax_rl.study.sweep",
+    "sample": "jax_rl.trainer.evaluate",
+    "train": "jax_rl.trainer.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jax_rl' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

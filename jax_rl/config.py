@@ -1,0 +1,248 @@
+"""What an experiment is: frozen dataclasses, one per table of a configuration file.
+
+Every field's docstring is its help text on the command line, with its unit. Values that do
+not fit each other are refused in `validate`; what depends on the devices is checked by
+`jax_rl.mesh.batch_plan`.
+"""
+
+import dataclasses
+from typing import Literal
+
+from jax_rl.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What the policy is asked, and how many tokens it may read and write."""
+
+    name: str = "addition"
+    """Built-in task: `addition` or `partition`."""
+    difficulty: int = 2
+    """addition: digits of each summand; partition: digits of each part."""
+    max_prompt_length: int = 8
+    """Longest prompt, in tokens; a longer one is refused."""
+    max_response_length: int = 6
+    """Longest response, in tokens, the end-of-sequence token included."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Shape and numerics of the decoder-only transformer."""
+
+    layers: int = 2
+    """Transformer blocks."""
+    embed: int = 64
+    """Width of the residual stream."""
+    heads: int = 4
+    """Query heads."""
+    kv_heads: int = 2
+    """Key and value heads; divides `heads`."""
+    head_dim: int = 16
+    """Width of one head; even."""
+    mlp: int = 192
+    """Hidden width of the SwiGLU feed-forward."""
+    vocab: int = 32
+    """Rows of the embedding; at least the tokenizer's size."""
+    qk_norm: bool = True
+    """RMSNorm over each head of queries and keys, as Qwen3 has it."""
+    attention_bias: bool = False
+    """Bias on the q, k and v projections, as Qwen2 has it."""
+    tied_head: bool = True
+    """The head is the embedding, transposed."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary position frequencies."""
+    norm_epsilon: float = 1e-6
+    """Added to the mean square in every RMSNorm."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of activations and of the sampler's weights; master weights stay float32."""
+    remat: Literal["none", "dots", "full"] = "none"
+    """What the backward pass recomputes: nothing, all but matmul outputs, or every block."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartConfig:
+    """The short supervised warm-up that brings the policy off zero; never counted as training."""
+
+    updates: int = 300
+    """Optimizer updates on worked examples; 0 starts from random weights."""
+    batch: int = 256
+    """Examples per update."""
+    learning_rate: float = 3e-3
+    """Peak rate; falls to zero along a cosine."""
+    seed: int = 0
+    """Seed of the initial weights and of the examples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchConfig:
+    """How many rollouts an iteration has and how they are cut."""
+
+    size: int = 128
+    """Rollouts per iteration, N = prompts x group. In a study: the reference batch."""
+    group: int = 8
+    """Rollouts per prompt, K."""
+    updates: int = 1
+    """Optimizer updates per iteration; minibatch = size / updates."""
+    microbatch: int = 0
+    """Rollouts per forward-backward; 0 takes the whole minibatch."""
+    wave: int = 0
+    """Rollouts that the sampler decodes at once; 0 takes the whole batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerConfig:
+    """The distribution that training samples from."""
+
+    temperature: float = 1.0
+    """Divides the logits, in the sampler and in the learner alike; above 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """What the learner maximises."""
+
+    advantage: str = "grpo"
+    """Advantage estimator: grpo, dr_grpo, rloo, reinforce."""
+    loss: str = "clip"
+    """Policy-gradient objective: clip, cispo, reinforce."""
+    clip_low: float = 0.2
+    """The probability ratio is clipped at 1 - clip_low."""
+    clip_high: float = 0.2
+    """The probability ratio is clipped at 1 + clip_high; larger than clip_low in DAPO."""
+    denominator: str = "tokens"
+    """What the summed loss is divided by: tokens, sequences, groups, max_length."""
+    kl_coefficient: float = 0.0
+    """Weight of the KL divergence to the starting policy; 0 keeps no reference weights."""
+    kl_estimator: str = "k3"
+    """Estimator of that divergence: k2 or k3."""
+    count_tied_groups: bool = True
+    """Groups whose rewards are all equal stay in the denominator."""
+    mask_truncated: bool = False
+    """Responses without an end token leave both numerator and denominator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with global-norm clipping and a linear warm-up."""
+
+    learning_rate: float = 1e-3
+    """Rate after the warm-up, at batch.size. A study moves it with the batch."""
+    warmup_samples: int = 512
+    """Length of the linear warm-up, in rollouts."""
+    b1: float = 0.9
+    """Decay of the first moment, per update."""
+    b2: float = 0.99
+    """Decay of the second moment, per update."""
+    epsilon: float = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.0
+    """Decoupled decay of matrices, per unit of rate; norms and biases are exempt."""
+    max_grad_norm: float = 1.0
+    """Global norm that gradients are clipped to."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationConfig:
+    """The fixed held-out set and the grid of sample counts on which it is scored."""
+
+    prompts: int = 512
+    """Prompts in the set; none of them occurs in training."""
+    every_samples: int = 2048
+    """Grid step, in rollouts; a multiple of every batch."""
+    samples_per_prompt: int = 1
+    """Responses per prompt; with more than one, temperature must be above 0."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    wave: int = 0
+    """Responses that the sampler decodes at once; 0 takes the whole set."""
+    seed: int = 0
+    """Seed of the held-out set and of its sampling."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetConfig:
+    """When a run stops; set before it starts."""
+
+    target: float = 0.8
+    """Validation score to reach, between 0 and 1."""
+    samples: int = 65_536
+    """Rollouts at most."""
+    seconds: float = 3600.0
+    """Elapsed seconds at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """When the complete state is saved, besides the end of the run."""
+
+    every_samples: int = 0
+    """Rollouts between checkpoints; 0: not by samples."""
+    every_minutes: float = 0.0
+    """Minutes between checkpoints; 0: not by time."""
+    keep: int = 2
+    """Complete checkpoints kept."""
+    at_end: bool = True
+    """Save when the run ends."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyConfig:
+    """The sweep: which batches, which seeds, how the rate moves."""
+
+    factor: int = 4
+    """Ratio of neighbouring batch sizes: 2 or 4."""
+    smaller: int = 1
+    """Batch sizes below the reference batch.size."""
+    larger: int = 3
+    """Batch sizes above the reference batch.size."""
+    seeds: int = 3
+    """Runs per batch, with seeds run.seed, run.seed + 1, ..."""
+    rate_rule: Literal["none", "sqrt", "linear"] = "sqrt"
+    """How the rate moves with the minibatch."""
+    steady_seconds: float = 2.0
+    """Length of the separate throughput measurement after each cell, in seconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Seed and layout of one run."""
+
+    seed: int = 0
+    """Seed of prompts and of sampling."""
+    layout: str = "replicated"
+    """A layout by name (sharding/NAME.toml) or the path of a layout file."""
+    devices: int = 0
+    """Devices used; 0 takes all that are there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One experiment."""
+
+    task: TaskConfig = TaskConfig()
+    model: ModelConfig = ModelConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    batch: BatchConfig = BatchConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    validation: ValidationConfig = ValidationConfig()
+    budget: BudgetConfig = BudgetConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    study: StudyConfig = StudyConfig()
+    run: RunConfig = RunConfig()
+
+
+def study_batches(config: Config) -> tuple[int, ...]:
+    """Batch sizes of the study, ascending: batch.size x factor^k."""
+    size, study = config.batch.size, config.study
+    smaller = [size / study.factor**k for k in range(study.smaller, 0, -1)]
+    larger = [size * study.factor**k for k in range(study.larger + 1)]
+    for value in smaller:
+        if value != int(value) or int(value) % config.batch.group:
+            raise UserError(
+                f"study.smaller = {study.smaller}: batch.size {size} divided by study.factor"
+                f" {study.factor} that often gives {value:g}, which is not a whole number of"
+                f" groups of {config.batch.group}; lower study.smaller or raise batch.size"
+            )
+    return tuple(int(value) for value in smaller + larger)
