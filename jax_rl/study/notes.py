@@ -1,0 +1,214 @@
+"""What a reader must know before trusting a study, found in its records."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jax_rl.errors import UserError
+from jax_rl.records import RunRecord
+from jax_rl.study.cells import ACCOUNTING_TOLERANCE, OTHER_LIMIT, STEADY_LIMIT, describe_device
+from jax_rl.study.summary import BatchResult, Cell
+
+FEWEST_GRID_POINTS = 5
+"""A crossing before this many grid steps is read from a coarse grid."""
+
+# Tables whose settings the runs of a study share, and the settings in them that it varies.
+_SHARED = (
+    "task",
+    "model",
+    "warm_start",
+    "batch",
+    "sampler",
+    "objective",
+    "optimizer",
+    "validation",
+    "budget",
+)
+_VARIED = {
+    ("batch", "size"),
+    ("batch", "microbatch"),
+    ("batch", "wave"),
+    ("optimizer", "learning_rate"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A run that the study has planned."""
+
+    name: str
+    order: int  # 1 for the first
+
+
+def check_same_experiment(config: Mapping[str, Any], runs: Mapping[str, RunRecord]) -> None:
+    """Refuses runs that differ from the study in more than batch, seed and rate.
+
+    Raises:
+      UserError: naming the run, the setting, and both values.
+    """
+    for name, run in runs.items():
+        for table in _SHARED:
+            for key, value in config[table].items():
+                found = run.start.config.get(table, {}).get(key)
+                if found != value and (table, key) not in _VARIED:
+                    raise UserError(
+                        f"cells/{name}: ran with {table}.{key} = {found!r}, the study has"
+                        f" {value!r}; runs of different experiments cannot be compared: move the"
+                        " run away and continue the study"
+                    )
+
+
+def write_study_notes(
+    planned: Sequence[Planned],
+    runs: Mapping[str, RunRecord],
+    cells: Sequence[Cell],
+    used: Sequence[str],
+    results: Sequence[BatchResult],
+    config: Mapping[str, Any],
+) -> list[str]:
+    """The notes of a study, those that void a comparison first."""
+    finished = [cell for cell in cells if cell.finished]
+    return [
+        *_note_missing(planned, cells, used),
+        *_note_reference(results, int(config["batch"]["size"])),
+        *_note_devices(runs),
+        *_note_grid(cells, int(config["validation"]["every_samples"])),
+        *_note_seeds(results),
+        *_note_checks(finished, runs),
+        *_note_runs(runs),
+    ]
+
+
+def _note_missing(
+    planned: Sequence[Planned], cells: Sequence[Cell], used: Sequence[str]
+) -> list[str]:
+    by_name = {cell.name: cell for cell in cells}
+    missing = [plan.name for plan in planned if plan.name not in by_name]
+    unfinished = [cell.name for cell in cells if not cell.finished]
+    unused = [c for c in cells if c.finished and c.name not in used]
+    notes = []
+    if missing:
+        notes.append(f"{_count(missing, len(planned))} planned runs have not started")
+    if unfinished:
+        notes.append(
+            f"{_count(unfinished, len(planned))} planned runs are unfinished and not compared"
+        )
+    for cell in unused:
+        reached = (
+            f"{cell.crossing.samples:,.0f} samples to target" if cell.crossing else "target missed"
+        )
+        notes.append(
+            f"{cell.name} has no comparable seconds (moved to other hardware, or stopped before"
+            f" its first iteration) and is not compared: {reached}, {cell.samples:,}"
+            " generated"
+        )
+    return notes
+
+
+def _note_reference(results: Sequence[BatchResult], reference: int) -> list[str]:
+    if reference in [result.batch for result in results]:
+        return []
+    return [f"the reference batch {reference} has no finished run, so no ratio to it is known"]
+
+
+def _note_devices(runs: Mapping[str, RunRecord]) -> list[str]:
+    devices = sorted({describe_device(run.start) for run in runs.values()})
+    versions = {tuple(sorted(run.start.versions.items())) for run in runs.values()}
+    notes = []
+    if len(devices) > 1:
+        notes.append(
+            f"runs were on different devices ({'; '.join(devices)}): their throughput and times"
+            " are not comparable, only their samples are"
+        )
+    if len(versions) > 1:
+        names = sorted({name for name, _ in set.union(*map(set, versions)) - _common(versions)})
+        notes.append(
+            f"runs were with different versions of {', '.join(names)}: their throughput and times"
+            " are not comparable"
+        )
+    return notes
+
+
+def _common(versions: set[tuple[tuple[str, str], ...]]) -> set[tuple[str, str]]:
+    return set.intersection(*map(set, versions))
+
+
+def _note_grid(cells: Sequence[Cell], step: int) -> list[str]:
+    notes = []
+    longest = max((cell.curve_samples for cell in cells), key=len, default=[])
+    off = [c.name for c in cells if c.curve_samples != longest[: len(c.curve_samples)]]
+    if off:
+        notes.append(f"{_count(off, len(cells))} runs were not validated on the common grid")
+    coarse = [
+        c.name for c in cells if c.crossing and c.crossing.samples < FEWEST_GRID_POINTS * step
+    ]
+    if coarse:
+        notes.append(
+            f"coarse grid: {_count(coarse, len(cells))} runs crossed within"
+            f" {FEWEST_GRID_POINTS} grid steps of {step:,} samples"
+        )
+    return notes
+
+
+def _note_seeds(results: Sequence[BatchResult]) -> list[str]:
+    notes = []
+    if len({tuple(result.seeds) for result in results}) > 1:
+        notes.append(
+            "not every batch has the same seeds: ratios between batches are adjusted for seed"
+            " effects and differ from ratios of the geometric means"
+        )
+    if results and max(len(result.seeds) for result in results) == 1:
+        notes.append("one seed per batch: estimates have no intervals")
+    lost = [f"{r.not_held} of {len(r.seeds)} at {r.batch}" for r in results if r.not_held]
+    if lost:
+        notes.append(f"runs that fell back below the target after the crossing: {', '.join(lost)}")
+    return notes
+
+
+def _note_checks(cells: Sequence[Cell], runs: Mapping[str, RunRecord]) -> list[str]:
+    total = len(cells)
+    checks: list[tuple[str, Callable[[Cell], float], float]] = [
+        ("phases do not add up to elapsed", lambda c: c.accounting_gap, ACCOUNTING_TOLERANCE),
+        ("more than 2 % of elapsed has no named phase", lambda c: c.other_share, OTHER_LIMIT),
+        (
+            "steady throughput is more than 5 % off the run's",
+            lambda c: c.steady_gap or 0.0,
+            STEADY_LIMIT,
+        ),
+    ]
+    notes = []
+    for text, measure, limit in checks:
+        failed = {c.name: measure(c) for c in cells if not abs(measure(c)) <= limit}
+        if failed:
+            worst = max(failed, key=lambda name: abs(failed[name]))
+            notes.append(
+                f"{text}: {len(failed)} of {total} runs, most in {worst} ({failed[worst]:+.1%})"
+            )
+    unmeasured = [c.name for c in cells if c.steady_per_second is None]
+    if unmeasured:
+        notes.append(f"no separate measurement of throughput: {_count(unmeasured, total)} runs")
+    loaded = [c.name for c in cells if c.load_average > _cores(runs[c.name])]
+    if loaded:
+        worst_load = max(c.load_average for c in cells)
+        notes.append(
+            f"the host's load average was above its cores at the end of {_count(loaded, total)}"
+            f" runs, at most {worst_load:.1f}: other work may have slowed them"
+        )
+    return notes
+
+
+def _cores(run: RunRecord) -> float:
+    return float(run.start.host.get("cores", float("inf")))
+
+
+def _note_runs(runs: Mapping[str, RunRecord]) -> list[str]:
+    """Notes that the runs made themselves, one line for all that made the same."""
+    by_text: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        for text in run.start.notes:
+            by_text.setdefault(text, []).append(name)
+    return [f"{text} ({', '.join(names)})" for text, names in by_text.items()]
+
+
+def _count(names: Sequence[str], total: int) -> str:
+    return f"{len(names)} of {total} ({', '.join(names)})"

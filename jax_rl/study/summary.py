@@ -1,0 +1,163 @@
+"""What a study found, as data: made from records by `analyse`, shown by `jax_rl.report`.
+
+Ratios are against another batch (the reference, or the next smaller one) and multiply:
+time ratio = samples ratio / throughput ratio, exactly, per run and in the geometric means.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A ratio with its 95 % interval; None where there is none.
+
+    With a `bound` the estimate is that bound and no point estimate: the ratio of geometric
+    means with each censored run at what it generated, and the interval's open side is None.
+    Both sides censored: all None. One seed: an estimate without an interval.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    bound: str = ""  # "", "at least", "at most": one-sided because of censored runs
+
+
+@dataclasses.dataclass(frozen=True)
+class Crossing:
+    """Where the isotonic fit of the validation curve meets the target (interpolated)."""
+
+    samples: float
+    updates: float
+    training_seconds: float
+    elapsed_seconds: float
+    raw_samples: int  # first grid point at or above the target
+    raw_training_seconds: float
+    raw_elapsed_seconds: float
+    learnt: int  # rollouts with a part in a gradient up to the raw crossing
+    in_flight: int  # generated but not learnt from when the crossing was seen
+    held: bool  # no later grid point fell back below the target
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of the study: one batch, one seed."""
+
+    name: str  # directory under cells/
+    batch: int
+    seed: int
+    order: int  # place in the order of running, 1 for the first
+    finished: bool
+    learning_rate: float
+    warmup_updates: int
+    crossing: Crossing | None  # None: censored
+    samples: int  # generated in the whole run
+    training_seconds: float
+    elapsed_seconds: float
+    phases: dict[str, float]  # whole run, seconds
+    phases_to_crossing: dict[str, float]  # training phases up to the raw crossing, seconds
+    rollouts_per_second: float  # up to the crossing (or the whole run), by the training clock
+    tokens_per_second: float
+    generate_per_second: float  # rollouts per second of generate alone
+    learn_per_second: float
+    steady_per_second: float | None  # the separate measurement
+    steady_gap: float | None  # steady / run throughput - 1
+    accounting_gap: float  # |sum of phases / elapsed - 1|
+    other_share: float  # of elapsed
+    mean_length: float
+    p95_length: float
+    start_score: float
+    best_score: float
+    mismatch_max: float
+    load_average: float
+    curve_samples: list[int]
+    curve_scores: list[float]
+    curve_fit: list[float]  # isotonic fit
+    curve_training_seconds: list[float]
+    curve_elapsed_seconds: list[float]
+    notes: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One batch against another; factors multiply (sooner = 1 / time)."""
+
+    batch: int
+    against: int
+    samples: Interval
+    throughput: Interval
+    training_time: Interval
+    elapsed_time: Interval
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchResult:
+    """Geometric means over the seeds of one batch."""
+
+    batch: int
+    multiple: float  # of the reference
+    learning_rate: float
+    seeds: list[int]
+    censored: int
+    samples_to_target: float | None  # None: censored seeds leave no point estimate
+    samples_at_least: float | None  # geometric mean, censored runs at their bound; None if none is
+    updates_to_target: float | None
+    training_time: float | None  # seconds
+    elapsed_time: float | None
+    throughput: float  # rollouts per second
+    tokens_per_second: float
+    generate_per_second: float
+    learn_per_second: float
+    steady_per_second: float | None
+    mean_length: float
+    p95_length: float
+    phase_shares: dict[str, float]  # of elapsed
+    against_reference: Comparison | None
+    against_smaller: Comparison | None
+    too_coarse: bool  # fewer than 20 updates to target
+    not_held: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Which batch reaches the target first under one clock, in words and as a set."""
+
+    clock: str  # "training" or "elapsed"
+    fastest: int | None
+    undistinguished: list[int]  # batches that cannot be told from the fastest, it included
+    inside_range: bool  # the fastest is neither the smallest nor the largest batch
+    sentences: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class StudySummary:
+    """Everything that the report shows; `summary.json` is this, field by field."""
+
+    name: str
+    target: float
+    sample_budget: int
+    seconds_budget: float
+    rate_rule: str
+    reference_batch: int
+    reference_rate: float
+    factor: int
+    group: int
+    layout: str
+    task: str
+    parameters: int
+    device: str
+    versions: dict[str, str]
+    git_revision: str
+    validation_prompts: int
+    validation_every: int
+    validation_noise: float  # standard deviation of scores about the isotonic fit
+    start_score: float
+    warm_start_seconds: float
+    batches: list[BatchResult]
+    cells: list[Cell]  # in the order of running
+    planned_cells: int
+    residual_sd: dict[str, float]  # of log samples, throughput, training_time, elapsed_time
+    degrees_of_freedom: int
+    training: Verdict
+    elapsed: Verdict
+    clocks_agree: bool
+    notes: list[str]  # what a reader must know: coarse grids, dropped runs, load, gaps

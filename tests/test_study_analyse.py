@@ -1,0 +1,196 @@
+"""A whole study from records on disk to summary.json."""
+
+import json
+import math
+
+import pytest
+from study_records import BUDGET, STEP, make_config, write_run, write_study
+
+from jax_rl.errors import UserError
+from jax_rl.study.analyse import analyse, write_summary
+
+# Samples to target and rollouts per second; 64 is the reference.
+RUNS = {
+    (64, 0): (5000.0, 400.0),
+    (256, 0): (5200.0, 800.0),
+    (16, 0): (5100.0, 200.0),
+    (16, 1): (5600.0, 210.0),
+    (64, 1): (5500.0, 380.0),
+    (256, 1): (5900.0, 820.0),
+}
+
+
+def test_summary_by_hand(tmp_path):
+    write_study(tmp_path, RUNS)
+    summary = analyse(tmp_path)
+    assert [cell.name for cell in summary.cells][:3] == ["b00064_s0", "b00256_s0", "b00016_s0"]
+    assert [cell.order for cell in summary.cells] == [1, 2, 3, 4, 5, 6]
+    assert summary.planned_cells == 6
+    assert (summary.reference_batch, summary.target, summary.sample_budget) == (64, 0.75, BUDGET)
+    assert (summary.layout, summary.device) == ("replicated", "1 x cpu (cpu)")
+    assert summary.task == "addition, difficulty 2"
+    assert summary.start_score == pytest.approx(0.25)
+    assert [r.batch for r in summary.batches] == [16, 64, 256]
+    small, middle, large = summary.batches
+    assert middle.samples_to_target == pytest.approx(math.sqrt(5000 * 5500))
+    assert middle.throughput == pytest.approx(math.sqrt(400 * 380))
+    assert middle.training_time == pytest.approx(math.sqrt(5000 / 400 * 5500 / 380))
+    assert middle.updates_to_target == pytest.approx(math.sqrt(5000 * 5500) / 64)
+    assert (middle.multiple, middle.against_reference) == (1, None)
+    assert (small.multiple, small.against_smaller) == (0.25, None)
+    assert large.against_smaller.against == 64
+    ratio = math.sqrt(5200 * 5900 / 5000 / 5500)
+    assert large.against_reference.samples.estimate == pytest.approx(ratio)
+    assert summary.degrees_of_freedom == 2
+    logs = {key: math.log(samples) for key, (samples, _) in RUNS.items()}
+    rows = [[logs[b, s] for s in (0, 1)] for b in (16, 64, 256)]
+    gaps = [row[0] - row[1] for row in rows]
+    ssr = sum((gap - sum(gaps) / 3) ** 2 for gap in gaps) / 2
+    assert summary.residual_sd["samples"] == pytest.approx(math.sqrt(ssr / 2))
+    assert summary.training.fastest == 256
+    assert summary.elapsed.fastest == 256
+    assert summary.clocks_agree
+    assert not summary.training.inside_range
+    assert large.phase_shares["generate"] > 0.1
+    assert large.steady_per_second == pytest.approx(math.sqrt(800 * 820))
+    assert not any("5 %" in note for note in summary.notes)
+
+
+def test_log_time_is_log_samples_minus_log_throughput(tmp_path):
+    write_study(tmp_path, RUNS)
+    for cell in analyse(tmp_path).cells:
+        time = math.log(cell.crossing.samples) - math.log(cell.rollouts_per_second)
+        assert time == pytest.approx(math.log(cell.crossing.training_seconds), abs=1e-12)
+
+
+def test_killed_and_missing_runs_are_counted_and_not_compared(tmp_path):
+    write_study(tmp_path, {key: RUNS[key] for key in list(RUNS)[:4]})
+    description = json.loads((tmp_path / "study.json").read_text())
+    description["order"] += [[64, 1], [256, 1]]
+    (tmp_path / "study.json").write_text(json.dumps(description))
+    write_run(tmp_path, 64, 1, samples=5500.0, rate=380.0, killed_at=2 * STEP)
+    # Killed in the middle of its first line.
+    (tmp_path / "cells" / "b00256_s1").mkdir()
+    (tmp_path / "cells" / "b00256_s1" / "records.jsonl").write_text('{"event": "sta')
+    summary = analyse(tmp_path)
+    assert summary.planned_cells == 6
+    assert len(summary.cells) == 5
+    assert [r.seeds for r in summary.batches] == [[0, 1], [0], [0]]
+    notes = " | ".join(summary.notes)
+    assert "1 of 6 (b00256_s1) planned runs have not started" in notes
+    assert "1 of 6 (b00064_s1) planned runs are unfinished and not compared" in notes
+    assert "not every batch has the same seeds" in notes
+    assert summary.degrees_of_freedom == 0
+    assert json.loads(write_summary(summary, tmp_path).read_text())["residual_sd"] == {
+        "samples": None,
+        "throughput": None,
+        "training_time": None,
+        "elapsed_time": None,
+    }
+
+
+def test_censored_runs_stay(tmp_path):
+    runs = {**RUNS, (1024, 0): (2.0 * BUDGET, 900.0), (1024, 1): (9000.0, 900.0)}
+    write_study(tmp_path, runs)
+    summary = analyse(tmp_path)
+    worst = summary.batches[-1]
+    assert (worst.censored, worst.samples_to_target) == (1, None)
+    assert worst.samples_at_least == pytest.approx(math.sqrt(BUDGET * 9000))
+    assert worst.against_reference.samples.bound == "at least"
+    assert worst.too_coarse
+    assert summary.training.undistinguished == [256]
+    assert summary.degrees_of_freedom == 2
+
+
+def test_summary_file_is_strict_json(tmp_path):
+    write_study(tmp_path, {(64, 0): (5000.0, 400.0)})
+    summary = analyse(tmp_path)
+    assert math.isnan(summary.validation_noise)
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    read = json.loads(write_summary(summary, tmp_path).read_text(), parse_constant=refuse)
+    assert read["validation_noise"] is None
+    assert read["cells"][0]["crossing"]["samples"] == pytest.approx(5000)
+    assert "one seed per batch: estimates have no intervals" in read["notes"]
+
+
+def test_noise_is_pooled_over_runs_with_the_levels_as_degrees_of_freedom(tmp_path):
+    # A score lowered by 0.2 pools with the one before, which is 0.1024 below its old place.
+    write_study(tmp_path, {(64, 0): (5000.0, 400.0), (64, 1): (5000.0, 400.0)}, bumps={3: -0.2})
+    gap = 0.2 - 0.5 * STEP / 5000
+    assert analyse(tmp_path).validation_noise == pytest.approx(math.sqrt(gap**2 / 2))
+
+
+def test_clocks_that_differ_are_said(tmp_path):
+    # 64 needs 40 % of the samples: few validations, which only the elapsed clock counts.
+    runs = {(64, 0): (2.5 * STEP, 400.0), (256, 0): (10 * STEP, 1700.0)}
+    write_study(tmp_path, runs)
+    summary = analyse(tmp_path)
+    assert (summary.training.fastest, summary.elapsed.fastest) == (256, 64)
+    assert not summary.clocks_agree
+    sentence = "The clocks differ: batch 256 is the fastest by the training clock, batch 64 by"
+    assert summary.training.sentences[-1].startswith(sentence)
+
+
+def test_devices_grid_and_checks_are_noted(tmp_path):
+    write_study(tmp_path, {(64, 0): (5000.0, 400.0)}, steady=1.2)
+    description = json.loads((tmp_path / "study.json").read_text())
+    description["order"].append([256, 0])
+    (tmp_path / "study.json").write_text(json.dumps(description))
+    start = {
+        "device_kind": "TPU v5e",
+        "platform": "tpu",
+        "versions": {"jax": "0.12"},
+        "notes": ["warm-up of 2 updates"],
+    }
+    write_run(tmp_path, 256, 0, samples=2000.0, rate=800.0, start=start)
+    path = tmp_path / "cells" / "b00256_s0" / "records.jsonl"
+    path.write_text(
+        path.read_text().replace('"validation", "samples": 1024', '"validation", "samples": 1280')
+    )
+    notes = " | ".join(analyse(tmp_path).notes)
+    assert "runs were on different devices (1 x TPU v5e (tpu); 1 x cpu (cpu))" in notes
+    assert "different versions of jax: their throughput and times are not comparable" in notes
+    assert "1 of 2 (b00256_s0) runs were not validated on the common grid" in notes
+    assert "coarse grid: " in notes
+    assert (
+        "steady throughput is more than 5 % off the run's: 1 of 2 runs, most in b00064_s0" in notes
+    )
+    assert "warm-up of 2 updates (b00256_s0)" in notes
+
+
+def test_run_moved_to_other_hardware_gives_samples_only(tmp_path):
+    write_study(tmp_path, RUNS)
+    path = tmp_path / "cells" / "b00256_s1" / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    moved = json.loads(lines[0]) | {"device_count": 4, "resumed_at_samples": 0}
+    path.write_text("".join([lines[0], json.dumps(moved) + "\n", *lines[1:]]))
+    summary = analyse(tmp_path)
+    assert summary.batches[-1].seeds == [0]
+    [note] = [n for n in summary.notes if n.startswith("b00256_s1 has no comparable seconds")]
+    assert "5,900 samples to target, 8,192 generated" in note
+
+
+def test_what_cannot_be_analysed_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no study is there"):
+        analyse(tmp_path)
+    write_study(tmp_path, {})
+    with pytest.raises(UserError, match="none of the 0 planned runs"):
+        analyse(tmp_path)
+    (tmp_path / "study.json").write_text("[]")
+    with pytest.raises(UserError, match="not the description of a study"):
+        analyse(tmp_path)
+    (tmp_path / "study.json").write_text('{"name": "x"}')
+    with pytest.raises(UserError, match="lacks config, order"):
+        analyse(tmp_path)
+    other = tmp_path / "other"
+    write_study(other, {(64, 0): (5000.0, 400.0)})
+    config = make_config(seconds=10.0)
+    write_run(other, 64, 1, samples=5000.0, rate=400.0, config=config)
+    description = json.loads((other / "study.json").read_text())
+    description["order"].append([64, 1])
+    (other / "study.json").write_text(json.dumps(description))
+    with pytest.raises(UserError, match=r"cells/b00064_s1: ran with budget.seconds = 10.0"):
+        analyse(other)
