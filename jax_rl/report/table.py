@@ -1,0 +1,195 @@
+"""The result of a study in a terminal: narrow tables, one under the other, then the verdict."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from jax_rl.report import text
+from jax_rl.study.summary import BatchResult, Comparison, StudySummary, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Rows = list[list[str]]
+
+
+def target_rows(summary: StudySummary) -> tuple[list[str], Rows]:
+    """Header and rows of what each batch needed to reach the target."""
+    length, symbol = text.choose_time_unit(
+        text.seconds_at_least(summary, result, "elapsed") for result in summary.batches
+    )
+    header = ["batch", "rate", "seeds at target", "samples to target", "updates", "rollouts/s"]
+    header += [f"training time, {symbol}", f"elapsed time, {symbol}"]
+
+    def show_time(result: BatchResult, seconds: float | None, clock: str) -> str:
+        bound = text.seconds_at_least(summary, result, clock)
+        return text.format_to_target(
+            None if seconds is None else seconds / length,
+            None if bound is None else bound / length,
+        )
+
+    rows = [
+        [
+            text.format_batch(result),
+            text.format_rate(result.learning_rate),
+            f"{len(result.seeds) - result.censored} of {len(result.seeds)}",
+            text.format_to_target(result.samples_to_target, result.samples_at_least),
+            text.format_number(result.updates_to_target) + ("*" if result.too_coarse else ""),
+            text.format_number(result.throughput),
+            show_time(result, result.training_time, "training"),
+            show_time(result, result.elapsed_time, "elapsed"),
+        ]
+        for result in summary.batches
+    ]
+    return header, rows
+
+
+def throughput_rows(summary: StudySummary) -> tuple[list[str], Rows]:
+    """Header and rows of where each batch's throughput comes from."""
+    header = ["batch", "rollouts/s", "steady/s", "generate/s", "learn/s", "tokens/s"]
+    header += ["mean length", "p95 length"]
+    rows = [
+        [text.format_batch(result)]
+        + [
+            text.format_number(value)
+            for value in (
+                result.throughput,
+                result.steady_per_second,
+                result.generate_per_second,
+                result.learn_per_second,
+                result.tokens_per_second,
+                result.mean_length,
+                result.p95_length,
+            )
+        ]
+        for result in summary.batches
+    ]
+    return header, rows
+
+
+RATIO_HEADER = ["batch", "against", "samples", "throughput", "training time", "elapsed time"]
+
+RATIO_READING = "Training time = samples / throughput; a time ratio below 1 is sooner."
+
+
+def ratio_rows(
+    summary: StudySummary, choose: Callable[[BatchResult], Comparison | None]
+) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Batch, the batch it is held against, and (ratio, 95 % interval) for the four ratios.
+
+    `choose` picks the comparison; a batch without one, or held against itself, has no row.
+    """
+    labels = {result.batch: text.format_batch(result) for result in summary.batches}
+    rows = []
+    for result in summary.batches:
+        comparison = choose(result)
+        if comparison is None or comparison.against == result.batch:
+            continue
+        ratios = (
+            comparison.samples,
+            comparison.throughput,
+            comparison.training_time,
+            comparison.elapsed_time,
+        )
+        against = labels.get(comparison.against, f"{comparison.against:,}")
+        rows.append((labels[result.batch], against, [text.format_interval(r) for r in ratios]))
+    return rows
+
+
+def table_notes(summary: StudySummary) -> list[str]:
+    """What the marks in the tables mean, only for marks that occur."""
+    notes = []
+    if any(result.too_coarse for result in summary.batches):
+        notes.append("* fewer than 20 updates to the target: too coarse to trust its exact place.")
+    if any(result.censored for result in summary.batches):
+        notes.append(
+            "> N: not every seed reached the target; geometric mean with the censored runs at"
+            " what they had used when they stopped. ≥ and ≤: ratios with such a run on one side."
+        )
+    missing = summary.planned_cells - text.count_finished(summary)
+    if missing > 0:
+        notes.append(
+            f"Unfinished: {text.count_finished(summary)} of {summary.planned_cells} planned runs"
+            f" are finished, {missing} missing. Every number here is preliminary."
+        )
+    return notes
+
+
+def verdict_title(verdict: Verdict) -> str:
+    """The heading of a verdict."""
+    return f"Verdict by the {verdict.clock} clock"
+
+
+def describe_agreement(summary: StudySummary) -> str:
+    """Whether the two clocks name the same batch."""
+    if not summary.clocks_agree:
+        return "The two clocks do not name the same fastest batch: read both."
+    if summary.training.fastest is None:
+        return "Neither clock names a fastest batch."
+    return "Both clocks name the same fastest batch."
+
+
+def render_table(summary: StudySummary) -> "RenderableType":
+    """The tables and the verdict as one rich renderable; fits 80 columns."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(
+            f"{text.clean(summary.name)}: target {text.format_score(summary.target)},"
+            f" budget {summary.sample_budget:,} samples a run,"
+            f" rate rule {text.clean(summary.rate_rule)}",
+            style="bold",
+        ),
+    ]
+    if summary.batches:
+        title = "To the target (geometric means over seeds)"
+        parts.append(_make_table(title, *target_rows(summary)))
+        parts.append(_make_table("Throughput", *throughput_rows(summary)))
+    for title, choose in (
+        ("Ratios against the reference", lambda result: result.against_reference),
+        ("Ratios against the next smaller batch", lambda result: result.against_smaller),
+    ):
+        rows = ratio_rows(summary, choose)
+        cells = [[b, a, *("\n".join(filter(None, r)) for r in ratios)] for b, a, ratios in rows]
+        if cells:
+            parts.append(_make_table(f"{title}, 95 % intervals", RATIO_HEADER, cells))
+    if summary.batches:
+        parts.append(Text(RATIO_READING, style="dim"))
+    parts += [Text(note, style="yellow") for note in table_notes(summary)]
+    for verdict in (summary.training, summary.elapsed):
+        parts.append(Text(f"\n{verdict_title(verdict)}", style="bold"))
+        parts += [
+            Padding(Text(text.clean(sentence)), (0, 0, 0, 2), expand=False)
+            for sentence in verdict.sentences
+        ]
+    parts.append(Text(f"\n{describe_agreement(summary)}", style="bold"))
+    parts += [Text(f"Note: {text.clean(note)}") for note in summary.notes]
+    return Group(*parts)
+
+
+def print_table(summary: StudySummary, *, console: "Console | None" = None) -> None:
+    """Prints the tables and the verdict; plain text where the output is not a terminal."""
+    from rich.console import Console
+
+    (console or Console(highlight=False)).print(render_table(summary))
+
+
+def _make_table(title: str, header: Sequence[str], rows: Rows) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(f"\n{title}"),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for place, column in enumerate(header):
+        table.add_column(Text(column), justify="right", overflow="fold", no_wrap=place == 0)
+    for row in rows:
+        table.add_row(*(Text(value) for value in row))
+    return table

@@ -1,0 +1,225 @@
+"""The page: complete, escaped, offline, and sound as HTML."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_studies import HOSTILE, NOTHING_FINISHED, STUDIES, UNFINISHED, make_study
+
+from jax_rl.report import page
+from jax_rl.report.build import write_report
+from jax_rl.report.figures import FIGURES, save_figures
+from jax_rl.report.trust import list_facts
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Outline(HTMLParser):
+    """Ids, headings, tables, references and text of a page; checks that tags are closed."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Some of the studies as pages; to save time, all with the figures of one."""
+    drawn = save_figures(STUDIES["partly"], tmp_path_factory.mktemp("figures"))
+    names = ("normal", "partly", "hostile", "unfinished")
+    pages = {name: page.render_page(STUDIES[name], drawn) for name in names}
+    return pages | {"nothing_finished": page.render_page(NOTHING_FINISHED, {})}
+
+
+def test_page_is_sound(pages: dict[str, str]) -> None:
+    outline = Outline(pages["partly"])
+    repeated = [name for name, count in Counter(outline.ids).items() if count > 1]
+    assert repeated == []
+    assert outline.tags["h1"] == 1
+    assert outline.tags["svg"] == len(FIGURES) == 6
+    assert outline.tags["caption"] == outline.tags["table"] == 5
+    scopes = [value for tag, name, value in outline.attributes if (tag, name) == ("th", "scope")]
+    assert len(scopes) == outline.tags["th"]
+    labels = [
+        value for tag, name, value in outline.attributes if (tag, name) == ("svg", "aria-label")
+    ]
+    assert len(labels) == 6
+    assert all(labels)
+
+
+def test_references_inside_the_page_resolve(pages: dict[str, str]) -> None:
+    outline = Outline(pages["partly"])
+    wanted = {v[1:] for _, name, v in outline.attributes if name.endswith("href") and v[0] == "#"}
+    wanted |= set(re.findall(r"url\(#([^)]+)\)", pages["partly"]))
+    wanted |= {v for _, name, v in outline.attributes if name == "aria-labelledby"}
+    assert len(wanted) > 50
+    assert wanted <= set(outline.ids)
+
+
+def test_nothing_is_fetched(pages: dict[str, str]) -> None:
+    for source in pages.values():
+        outline = Outline(source)
+        assert not outline.tags.keys() & {"script", "img", "iframe", "object", "embed", "image"}
+        for _, name, value in outline.attributes:
+            if name in ("src", "srcset", "data") or name.endswith("href"):
+                assert value.startswith(("#", "data:")), value
+        assert not re.search(r"@import|url\((?!#)", source)
+        assert "default-src 'none'" in source
+
+
+def test_texts_from_records_are_escaped(pages: dict[str, str]) -> None:
+    assert "<script" not in pages["hostile"]
+    assert HOSTILE in Outline(pages["hostile"]).text
+
+
+def test_every_device_and_task_text_is_escaped() -> None:
+    study = make_study(batches=(16,), seeds=(0,))
+    texts = ("name", "rate_rule", "layout", "task", "device", "git_revision")
+    changed = dataclasses.replace(
+        study,
+        **{field: f"{field}{HOSTILE}" for field in texts},
+        versions={f"versions{HOSTILE}": HOSTILE},
+        training=dataclasses.replace(study.training, sentences=[f"sentence{HOSTILE}"]),
+    )
+    source = page.render_page(changed, {})
+    assert "<script" not in source
+    shown = Outline(source).text
+    for field in (*texts, "versions", "sentence"):
+        assert f"{field}{HOSTILE}" in shown
+
+
+def test_verdict_comes_first_under_both_clocks(pages: dict[str, str]) -> None:
+    shown = Outline(pages["normal"]).text
+    order = ["Verdict by the training clock", "Verdict by the elapsed clock", "To the target."]
+    order += ["Validation against samples", "Set beforehand", "Every run, in the order of running"]
+    places = [shown.index(words) for words in order]
+    assert places == sorted(places)
+    assert "Batch 64 (×4)" in shown
+
+
+def test_what_must_be_known_is_there() -> None:
+    facts = " ".join(f"{term}: {words}" for term, words in list_facts(UNFINISHED))
+    for words in (
+        "Target score 0.8; at most 65,536 samples and 60 min a run",
+        "15 runs planned, 12 finished, 3 without a record",
+        "Seeds 0, 1, 2",
+        "Validation score 0.600 before the first update",
+        "took 21.5 s",
+        "512 held-out prompts",
+        "every 2,048 samples",
+        "standard deviation of 0.006",
+        "random order",
+        "8 degrees of freedom",
+        "samples 0.05, throughput 0.02, training time 0.054",
+        "git revision 0123abc",
+        "jax 0.10.2",
+        "off by 3.0 %",
+    ):
+        assert words in facts, words
+
+
+def test_unfinished_study_says_what_is_missing(pages: dict[str, str]) -> None:
+    words = "12 of 15 planned runs are finished, 3 missing"
+    assert words in pages["unfinished"]
+    assert "not finished." not in pages["normal"]
+    assert "No run is finished" in pages["nothing_finished"]
+    assert "<svg" not in pages["nothing_finished"]
+    assert "nan" not in Outline(pages["nothing_finished"]).text.split()
+
+
+def test_every_run_has_its_row() -> None:
+    header, rows = page.cell_rows(NOTHING_FINISHED)
+    assert rows[0][header.index("notes")].startswith("not finished")
+    header, rows = page.cell_rows(STUDIES["partly"])
+    assert [int(row[0]) for row in rows] == list(range(1, 16))
+    by_run = {(row[1], row[2]): dict(zip(header, row, strict=True)) for row in rows}
+    missed = by_run["1,024", "0"]
+    assert missed["samples to target"] == "> 65,536"
+    assert missed["held"] == "–"
+    assert by_run["16", "2"]["held"] == "no"
+    assert by_run["16", "0"]["raw"] == "12,288"  # 11,578 on the grid of 2,048
+
+
+def test_embedded_svg_keeps_its_ids_apart() -> None:
+    source = (
+        '<?xml version="1.0"?><!DOCTYPE svg><svg width="9pt" height="9pt" viewBox="0 0 9 9">'
+        '<metadata>who</metadata><defs><style type="text/css">*{fill: red}</style>'
+        '<path id="a"/></defs><use xlink:href="#a" clip-path="url(#b)"/></svg>'
+    )
+    assert page.embed_svg(source, "x", label='say "this"') == (
+        '<svg viewBox="0 0 9 9" role="img" aria-label="say &quot;this&quot;"><defs>'
+        '<path id="x-a"/></defs><use xlink:href="#x-a" clip-path="url(#x-b)"/></svg>'
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_browser_shows_it_without_overflow_or_request(width: int, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("needs chromium or google-chrome on PATH")
+    report = write_report(STUDIES["hostile"], tmp_path)
+    # The measuring script runs in a copy, since the page itself allows none. The page is put
+    # in a frame because a headless window has a least width above a phone's.
+    inner = re.sub(r"<meta http-equiv=[^>]*>", "", report.read_text("utf-8"), count=1)
+    measure = """<script>addEventListener("load", () => {
+      const root = document.documentElement;
+      const wide = [...document.querySelectorAll("body *")].filter(e =>
+        !e.closest(".scroll table") && !e.closest("svg")
+        && e.getBoundingClientRect().right > root.clientWidth + 1);
+      parent.postMessage(JSON.stringify({width: root.clientWidth, scroll: root.scrollWidth,
+        wide: wide.map(e => e.tagName + "." + e.className),
+        fetched: performance.getEntriesByType("resource").map(e => e.name)}), "*");
+    });</script></body>"""
+    (tmp_path / "inner.html").write_text(inner.replace("</body>", measure), encoding="utf-8")
+    outer = tmp_path / "outer.html"
+    outer.write_text(
+        '<body><pre id="found"></pre><script>addEventListener("message", e => {'
+        'document.getElementById("found").textContent = e.data})</script>'
+        f'<iframe src="inner.html" style="border:0;width:{width}px;height:800px"></iframe>',
+        encoding="utf-8",
+    )
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    flags += ["--virtual-time-budget=4000", f"--user-data-dir={tmp_path}/profile"]
+    shown = subprocess.run(
+        [browser, *flags, "--dump-dom", outer.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    match = re.search(r'<pre id="found">(\{.*?\})</pre>', shown)
+    assert match is not None, shown[:2000]
+    found = json.loads(match.group(1))
+    assert found == {"width": width, "scroll": width, "wide": [], "fetched": []}
