@@ -69,6 +69,8 @@ class WarmStartConfig:
     """Examples per update."""
     learning_rate: float = 3e-3
     """Peak rate; falls to zero along a cosine."""
+    mistakes: float = 0.0
+    """Share of examples with one wrong digit, as a corpus has them; the policy becomes unsure."""
     seed: int = 0
     """Seed of the initial weights and of the examples."""
 

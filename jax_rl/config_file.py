@@ -167,6 +167,7 @@ _NOT_NEGATIVE = (
     "optimizer.b2",
     "optimizer.weight_decay",
     "validation.temperature",
+    "warm_start.mistakes",
     "validation.wave",
     "validation.seed",
     "checkpoint.every_samples",

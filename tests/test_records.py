@@ -13,6 +13,7 @@ from jax_rl.records import (
     FILE_NAME,
     Checkpoint,
     Compile,
+    End,
     Event,
     RecordWriter,
     Steady,
@@ -125,4 +126,27 @@ def test_what_a_resume_took_back_is_left_out(tmp_path: Path) -> None:
     assert [(e.samples, e.score) for e in run.validations] == [(0, 0.5), (32, 0.5), (48, 0.9)]
     assert [e.samples for e in run.checkpoints] == [32, 48]
     assert (run.start, run.starts) == (START, (START, resumed))
-    assert run.end is None
+
+
+def test_a_run_that_ended_and_was_resumed_has_not_ended(tmp_path: Path) -> None:
+    end = End(
+        reason="sample_budget",
+        samples=32,
+        learnt=32,
+        iterations=2,
+        updates=2,
+        elapsed_seconds=2.0,
+        training_seconds=1.0,
+        phases={},
+        hidden={},
+        compiled={},
+        load_average=1.0,
+        peak_memory_bytes=1,
+    )
+    write(tmp_path, START, validate(0), validate(32), save(32), STEADY, end)
+    assert read_run(tmp_path).end == end
+    write(tmp_path, dataclasses.replace(START, resumed_at_samples=32), validate(48))
+    assert read_run(tmp_path).end is None  # killed again, after 48
+    later = dataclasses.replace(end, samples=64)
+    write(tmp_path, later)
+    assert read_run(tmp_path).end == later

@@ -1,0 +1,102 @@
+"""How the N = P x K rollouts of an iteration lie on the devices."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from jax_rl.config import BatchConfig
+from jax_rl.errors import UserError
+from jax_rl.mesh.layout import Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchPlan:
+    """The mapping of one batch to one mesh; all counts are rollouts unless named otherwise."""
+
+    size: int  # N
+    prompts: int  # P
+    group: int  # K
+    shards: int  # parts that the batch is split into over the mesh
+    rows_per_shard: int  # of a wave
+    waves: int  # sampler calls per iteration
+    wave: int  # rollouts per sampler call
+    prefill_rows: int  # prompt rows prefilled per wave
+    copies: int  # cache copies per prefilled row
+    updates: int  # optimizer updates per iteration
+    minibatch: int
+    microbatch: int
+    accumulation: int  # microbatches per minibatch
+
+    def describe(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.size} rollouts = {self.prompts} prompts x {self.group};"
+            f" {self.waves} wave(s) of {self.wave} on {self.shards} shard(s)"
+            f" ({self.rows_per_shard} rows each, {self.prefill_rows} prefilled"
+            f" x {self.copies} copies);"
+            f" {self.updates} update(s) of {self.minibatch}"
+            f" = {self.accumulation} x {self.microbatch}"
+        )
+
+
+def plan_batch(batch: BatchConfig, layout: Layout, sizes: Mapping[str, int]) -> BatchPlan:
+    """Maps a batch onto a mesh.
+
+    Args:
+      batch: sizes asked for.
+      layout: its batch rule says which mesh axes split the batch.
+      sizes: sizes of the mesh axes.
+
+    Raises:
+      UserError: a size that the shards do not divide, with the sizes near it that would do.
+    """
+    shards = math.prod(sizes[axis] for axis in layout.batch_axes)
+    wave = batch.wave or batch.size
+    minibatch = batch.size // batch.updates
+    microbatch = batch.microbatch or minibatch
+    groups = math.lcm(shards, batch.group)
+    _check_shards("batch.size", batch.size, shards, unit=groups)
+    _check_shards("batch.wave", wave, shards, unit=groups, whole=batch.size)
+    if minibatch % shards:
+        right = [u for u in range(1, batch.size + 1) if batch.size % (u * groups) == 0]
+        raise UserError(
+            f"batch.updates = {batch.updates} makes a minibatch of {minibatch}, which does not map"
+            f" onto the mesh's {shards} shards; valid: {', '.join(map(str, right))}"
+        )
+    _check_shards("batch.microbatch", microbatch, shards, unit=shards, whole=minibatch)
+    # A run of `copies` rows has one prompt and one shard, so that its cache is copied locally
+    # even when a group is larger than a shard.
+    copies = math.gcd(batch.group, wave // shards)
+    return BatchPlan(
+        size=batch.size,
+        prompts=batch.size // batch.group,
+        group=batch.group,
+        shards=shards,
+        rows_per_shard=wave // shards,
+        waves=batch.size // wave,
+        wave=wave,
+        prefill_rows=wave // copies,
+        copies=copies,
+        updates=batch.updates,
+        minibatch=minibatch,
+        microbatch=microbatch,
+        accumulation=minibatch // microbatch,
+    )
+
+
+def _check_shards(
+    field: str, value: int, shards: int, *, unit: int, whole: int | None = None
+) -> None:
+    """Refuses a size that the shards do not divide; multiples of `unit` that cut `whole` would."""
+    if value % shards == 0:
+        return
+    if whole is None:
+        below = value // unit * unit
+        right = [size for size in (below, below + unit, below + 2 * unit) if size]
+    else:
+        sizes = [size for size in range(unit, whole + 1, unit) if whole % size == 0]
+        right = sorted(sorted(sizes, key=lambda size: abs(size - value))[:3])
+    raise UserError(
+        f"{field} = {value} does not map onto the mesh, which splits the batch into"
+        f" {shards} shards; valid sizes near it: {', '.join(map(str, right))}"
+    )
