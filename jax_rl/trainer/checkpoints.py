@@ -1,0 +1,120 @@
+"""Complete states on disk: weights, optimizer, and where the run stands.
+
+Keys and prompts need no state of their own: they are functions of the seed and the position.
+A checkpoint is visible only once it is complete, so a kill while saving leaves the one before.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jax_rl.config import CheckpointConfig
+from jax_rl.errors import UserError
+from jax_rl.learner.update import TrainState
+from jax_rl.model.weights import Weights
+from jax_rl.trainer.loop import Position
+
+FOLDER = "checkpoints"
+
+
+@dataclasses.dataclass(frozen=True)
+class HostState:
+    """What is saved beside the arrays."""
+
+    position: Position
+    phases: dict[str, float]  # seconds so far
+    hidden: dict[str, float]
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, directory: Path, config: CheckpointConfig):
+        """Opens the folder; it is made with the first save."""
+        import orbax.checkpoint as ocp  # takes seconds to import: only runs that save pay
+
+        self._ocp = ocp
+        self._manager = ocp.CheckpointManager(
+            (directory / FOLDER).resolve(),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=config.keep, enable_async_checkpointing=False
+            ),
+        )
+
+    def save(self, state: TrainState, host: HostState) -> str:
+        """Saves a state under its sample count; returns its path inside the run's directory."""
+        args = self._ocp.args
+        step = host.position.samples
+        self._manager.save(
+            step,
+            args=args.Composite(
+                state=args.StandardSave(state), host=args.JsonSave(dataclasses.asdict(host))
+            ),
+            force=True,
+        )
+        self._manager.wait_until_finished()
+        return f"{FOLDER}/{step}"
+
+    def latest(self) -> int | None:
+        """Sample count of the newest complete checkpoint."""
+        step = self._manager.latest_step()
+        return None if step is None else int(step)
+
+    def restore(self, abstract: TrainState) -> tuple[TrainState, HostState]:
+        """The newest complete checkpoint, laid out as `abstract` says on the mesh in context.
+
+        Raises:
+          UserError: there is none, or it is of another model.
+        """
+        step = self.latest()
+        if step is None:
+            raise UserError(f"{self._manager.directory}: no complete checkpoint is there")
+        args = self._ocp.args
+        try:
+            restored: Any = self._manager.restore(
+                step,
+                args=args.Composite(
+                    state=args.StandardRestore(_place(abstract)), host=args.JsonRestore()
+                ),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{self._manager.directory}/{step}: the checkpoint does not fit this configuration:"
+                f" {error}"
+            ) from error
+        host = restored["host"]
+        return restored["state"], HostState(
+            position=Position(**host["position"]),
+            phases=host["phases"],
+            hidden=host["hidden"],
+        )
+
+    def close(self) -> None:
+        """Releases what the manager holds."""
+        self._manager.close()
+
+
+def _place(abstract: TrainState) -> TrainState:
+    """Shardings on the devices of the mesh in context; abstract evaluation names none."""
+    mesh = jax.sharding.get_mesh()
+
+    def place(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        # A count that came from no array has no sharding: it lies on every device.
+        spec = leaf.sharding.spec if leaf.sharding else PartitionSpec()
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
+
+    placed: TrainState = jax.tree.map(place, abstract)
+    return placed
+
+
+def restore_weights(directory: Path, abstract: TrainState) -> Weights:
+    """The stored weights of a run's newest checkpoint."""
+    checkpoints = Checkpoints(directory, CheckpointConfig())
+    try:
+        state, _ = checkpoints.restore(abstract)
+    finally:
+        checkpoints.close()
+    return state.weights

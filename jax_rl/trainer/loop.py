@@ -1,0 +1,297 @@
+"""The loop over compiled programs: sample, reward, learn, validate.
+
+The devices never wait for the host's bookkeeping: an iteration's sampler is dispatched before
+the metrics of the iteration before are fetched, and the next prompts are built while the update
+runs. The moments at which results become ready are the borders between the phases.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jax_rl.learner.metrics import Metrics, fetch_values
+from jax_rl.learner.schedule import rate_at
+from jax_rl.learner.update import TrainState
+from jax_rl.model.weights import Weights
+from jax_rl.records import Iteration, Validation
+from jax_rl.rewards.score import Scores
+from jax_rl.sampler.generate import Prompts
+from jax_rl.sampler.waves import PromptRows, split_waves
+from jax_rl.tasks.prompts import TrainingPrompts, encode_prompts, prompt_batches
+from jax_rl.trainer.clock import Cut, PhaseClock
+from jax_rl.trainer.programs import Programs
+from jax_rl.trainer.rollout import (
+    Responses,
+    fetch,
+    fetch_responses,
+    generate,
+    is_busy,
+    score_responses,
+)
+from jax_rl.trainer.setup import RunSetup
+
+_TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """How far a run has come; saved with every checkpoint."""
+
+    iteration: int = 0
+    samples: int = 0  # rollouts generated
+    learnt: int = 0  # of them, with a part in a gradient
+    update: int = 0  # optimizer updates
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The learning rate of this run."""
+
+    peak: float
+    warmup: int  # updates
+
+    def rates(self, update: int, count: int) -> list[float]:
+        """Rates of `count` updates from `update` (0 for the first) on."""
+        return [rate_at(update + i, peak=self.peak, warmup=self.warmup) for i in range(count)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """The prompts of one iteration, on the host and on the mesh."""
+
+    texts: list[str]
+    waves: tuple[Prompts, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    """An iteration whose update has been dispatched."""
+
+    responses: Responses
+    scores: Scores
+    metrics: Metrics
+    rate: float
+
+
+def make_key(seed: int, *, validation: bool, setup: RunSetup) -> jax.Array:
+    """The threefry key of a seed, on every device; training and validation never share one."""
+    stream = _VALIDATION_STREAM if validation else _TRAINING_STREAM
+    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), stream)
+    return jax.device_put(key, NamedSharding(setup.mesh, PartitionSpec()))
+
+
+class Loop:
+    """Drives the programs of one run; holds what changes from iteration to iteration."""
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        programs: Programs,
+        *,
+        state: TrainState,
+        reference: Weights | None,
+        schedule: Schedule,
+        position: Position,
+        clock: PhaseClock,
+    ):
+        """Makes keys and the first prompts ready; the mesh is the one in context.
+
+        Args:
+          setup: what is fixed.
+          programs: compiled for it.
+          state: of the learner; donated to the first update.
+          reference: weights of the KL term, or None.
+          schedule: the learning rate.
+          position: where the run stands, its first iteration after it.
+          clock: charged with every second.
+        """
+        self.setup, self.programs = setup, programs
+        self.state, self.position, self.clock = state, position, clock
+        self._reference, self._schedule = reference, schedule
+        config = setup.config
+        self._key = make_key(config.run.seed, validation=False, setup=setup)
+        self._validation_key = make_key(config.validation.seed, validation=True, setup=setup)
+        self._temperature = setup.put_scalar(config.sampler.temperature)
+        self._validation_temperature = setup.put_scalar(config.validation.temperature or 1.0)
+        self._validation_batch = self._make_validation_batch()
+        source = TrainingPrompts(setup.task, seed=config.run.seed, held_out=setup.held_out)
+        self._prompts: Iterator[tuple[int, list[str]]] = prompt_batches(
+            source,
+            prompts=setup.plan.prompts,
+            start_group=position.iteration * setup.plan.prompts,
+        )
+        self._next = self._make_batch()
+        self._sampler_weights: Weights | None = None
+        self._pending: _Pending | None = None
+        self.first_failure: str | None = None  # of a reward, in words
+
+    def iterate(self) -> Iteration | None:
+        """Samples, rewards and dispatches the update; the record of the iteration before, if any.
+
+        Raises:
+          UserError: the reward failed on every response.
+        """
+        setup, batch = self.setup, self._next
+        weights = self._dispatch_sync()
+        if self._pending is None:
+            # Nothing else runs: what dispatching takes is part of generating.
+            self.clock.enter("generate")
+        rollouts, steps = generate(
+            self.programs.sampler, weights, batch.waves, self._key, self._temperature
+        )
+        finished = self._finish(weights, then="generate")
+        responses = fetch_responses(
+            rollouts, steps, max_prompt_length=setup.config.task.max_prompt_length
+        )
+        self.clock.enter("reward")
+        scores, _ = score_responses(setup.task, batch.texts, responses, group=setup.plan.group)
+        self.first_failure = self.first_failure or scores.first_failure
+        self.clock.enter("learn")
+        joined = self.programs.join(tuple(rollouts)) if self.programs.join else rollouts[0]
+        rates = self._schedule.rates(self.position.update, setup.plan.updates)
+        reference = None
+        if self.programs.score is not None:
+            reference = self.programs.score(self._reference, joined, self._temperature)
+        self.state, metrics = self.programs.update(
+            self.state,
+            joined,
+            setup.put_rows(scores.rewards),
+            setup.put_rows(scores.valid),
+            setup.put_rows(np.asarray(rates, np.float32)),
+            self._temperature,
+            reference,
+        )
+        self._sampler_weights = None
+        self._pending = _Pending(responses, scores, metrics, rates[-1])
+        self._advance()
+        with self.clock.hide("prompts", busy=lambda: is_busy(self.state)):
+            self._next = self._make_batch()
+        return finished
+
+    def drain(self) -> Iteration | None:
+        """Waits for the update that was dispatched last; its iteration's record, if any."""
+        return self._finish(None, then="other")
+
+    def validate(self) -> tuple[Iteration | None, Validation]:
+        """Scores the held-out set with the policy after the last update."""
+        setup = self.setup
+        config = setup.config
+        weights = self._dispatch_sync()
+        rollouts, steps = generate(
+            self.programs.validation,
+            weights,
+            self._validation_batch.waves,
+            self._validation_key,
+            self._validation_temperature,
+        )
+        before = self.clock.totals["validate"]
+        finished = self._finish(weights, then="validate")
+        elapsed, training = self.clock.elapsed, self.clock.training
+        responses = fetch_responses(
+            rollouts, steps, max_prompt_length=config.task.max_prompt_length
+        )
+        group = setup.validation_plan.group
+        scores, _ = score_responses(
+            setup.task, self._validation_batch.texts, responses, group=group
+        )
+        # The set is filled up to whole shards with repeated prompts, which do not count.
+        count = len(setup.validation) * group
+        valid = scores.valid[:count]
+        score = float(np.mean(scores.rewards[:count][valid], dtype=np.float64))
+        self.clock.enter("other")
+        return finished, Validation(
+            samples=self.position.samples,
+            iteration=self.position.iteration,
+            update=self.position.update,
+            score=score,
+            rollouts=count,
+            mean_length=float(np.mean(responses.lengths[:count])),
+            elapsed_seconds=elapsed,
+            training_seconds=training,
+            seconds=self.clock.totals["validate"] - before,
+        )
+
+    def close(self) -> None:
+        """Ends the thread that reads prompts ahead."""
+        close = getattr(self._prompts, "close", None)
+        if close is not None:
+            close()
+
+    def _dispatch_sync(self) -> Weights:
+        if self._sampler_weights is None:
+            self._sampler_weights = self.programs.sync(self.state.weights)
+        return self._sampler_weights
+
+    def _finish(self, synced: Weights | None, *, then: str) -> Iteration | None:
+        """Waits for the pending update (learn ends), then for the sampler's weights (sync ends).
+
+        What is left to do on the host is done in the phase `then`, behind the device's work.
+        """
+        pending, self._pending = self._pending, None
+        metrics = fetch(pending.metrics) if pending is not None else {}
+        self.clock.enter("sync")
+        if pending is not None:
+            # Only here: all seconds since the record before belong to this iteration's.
+            cut = self.clock.cut()
+        if synced is not None:
+            jax.block_until_ready(synced["final_norm"])
+        self.clock.enter(then)
+        if pending is None:
+            return None
+        return self._describe(pending, fetch_values(metrics), cut)
+
+    def _advance(self) -> None:
+        plan, position = self.setup.plan, self.position
+        self.position = dataclasses.replace(
+            position,
+            iteration=position.iteration + 1,
+            samples=position.samples + plan.size,
+            update=position.update + plan.updates,
+        )
+
+    def _describe(self, pending: _Pending, metrics: dict[str, float], cut: Cut) -> Iteration:
+        """The record of the iteration whose update has just ended."""
+        responses, position = pending.responses, self.position
+        learnt = position.learnt + round(metrics.pop("counted") * self.setup.plan.size)
+        self.position = dataclasses.replace(position, learnt=learnt)
+        return Iteration(
+            iteration=position.iteration,
+            samples=position.samples,
+            learnt=learnt,
+            update=position.update,
+            learning_rate=pending.rate,
+            elapsed_seconds=cut.elapsed,
+            training_seconds=cut.training,
+            phases=cut.phases,
+            hidden=cut.hidden,
+            tokens=int(responses.lengths.sum()),
+            decode_steps=responses.decode_steps,
+            mean_length=float(responses.lengths.mean()),
+            p95_length=float(np.quantile(responses.lengths, 0.95)),
+            truncated=float(1.0 - responses.ended.mean()),
+            failed_rewards=pending.scores.failures,
+            kl=metrics.pop("kl", None),
+            **metrics,
+        )
+
+    def _make_batch(self) -> _Batch:
+        first_group, texts = next(self._prompts)
+        config, plan = self.setup.config, self.setup.plan
+        tokens, lengths = encode_prompts(
+            self.setup.task.tokenizer, texts, max_prompt_length=config.task.max_prompt_length
+        )
+        rows = PromptRows(tokens, lengths, first_group)
+        return _Batch(texts, split_waves(rows, plan, self.setup.sharding))
+
+    def _make_validation_batch(self) -> _Batch:
+        setup = self.setup
+        count = setup.validation_plan.prompts
+        texts = [setup.validation[i % len(setup.validation)] for i in range(count)]
+        tokens, lengths = encode_prompts(
+            setup.task.tokenizer, texts, max_prompt_length=setup.config.task.max_prompt_length
+        )
+        rows = PromptRows(tokens, lengths, 0)
+        return _Batch(texts, split_waves(rows, setup.validation_plan, setup.sharding))

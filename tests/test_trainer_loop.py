@@ -1,0 +1,315 @@
+"""The loop: whose time is whose, what is fetched, and that the rate that is said is used."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from trainer_runs import CONFIG, open_loop
+
+from jax_rl.rewards.score import Scores
+from jax_rl.tasks.prompts import TrainingPrompts
+from jax_rl.trainer import loop as loop_module
+from jax_rl.trainer import rollout
+from jax_rl.trainer.clock import PhaseClock
+from jax_rl.trainer.loop import Loop, Position, Schedule
+from jax_rl.trainer.programs import Programs, SamplerPrograms
+from jax_rl.trainer.rollout import Responses
+from jax_rl.trainer.setup import prepare_run
+from jax_rl.trainer.steady import measure_steady
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a device will have finished at some time."""
+
+    ready: float
+
+
+class Machine:
+    """A host and a device with one queue, in a time that only their work moves."""
+
+    def __init__(self) -> None:
+        self.time, self._free = 0.0, 0.0
+        self.seconds = {
+            "sync": 1.0,
+            "prefill": 4.0,
+            "decode": 6.0,
+            "update": 20.0,
+            "validation_decode": 7.0,
+            "reward": 3.0,
+            "prompts": 2.0,
+        }
+
+    def dispatch(self, name: str) -> Work:
+        """The host goes on at once; the device begins when it is free."""
+        self._free = max(self._free, self.time) + self.seconds[name]
+        return Work(self._free)
+
+    def wait(self, work: Work) -> None:
+        self.time = max(self.time, work.ready)
+
+    def spend(self, name: str) -> None:
+        """Work of the host."""
+        self.time += self.seconds[name]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Takes the place of everything in the loop that takes time."""
+    made = Machine()
+    values = {"counted": 1.0} | dict.fromkeys(
+        (
+            "reward",
+            "tied_groups",
+            "loss",
+            "grad_norm",
+            "clipped_gradient",
+            "update_norm",
+            "entropy",
+            "ratio_clipped",
+            "mismatch_mean",
+            "mismatch_max",
+        ),
+        0.0,
+    )
+
+    def fetch_responses(rollouts: list[Work], steps: Any, *, max_prompt_length: int) -> Responses:
+        made.wait(rollouts[-1])
+        rows = np.ones(16, np.int32)
+        return Responses(np.zeros((16, 4), np.int32), rows, rows.astype(bool), 1)
+
+    def score_responses(*args: Any, group: int) -> tuple[Scores, list[str]]:
+        made.spend("reward")
+        return Scores(np.zeros(16, np.float32), np.ones(16, bool), 0, None), []
+
+    make_batch = Loop._make_batch
+
+    def make_slow_batch(self: Loop) -> Any:
+        made.spend("prompts")
+        return make_batch(self)
+
+    monkeypatch.setattr(loop_module, "fetch", made.wait)
+    monkeypatch.setattr(loop_module, "fetch_values", lambda metrics: dict(values))
+    monkeypatch.setattr(loop_module, "fetch_responses", fetch_responses)
+    monkeypatch.setattr(loop_module, "score_responses", score_responses)
+    monkeypatch.setattr(loop_module, "is_busy", lambda state: state.weights.ready > made.time)
+    monkeypatch.setattr(loop_module.jax, "block_until_ready", made.wait)
+    monkeypatch.setattr(Loop, "_make_batch", make_slow_batch)
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    weights: Work
+
+
+def open_on(machine: Machine) -> Loop:
+    """A loop whose first prompts are made, at time 2."""
+
+    def update(*args: Any) -> tuple[_State, Work]:
+        done = machine.dispatch("update")
+        return _State(done), done
+
+    def decode(name: str) -> Any:
+        return lambda *args: (machine.dispatch(name), None, None)
+
+    def prefill(*args: Any) -> tuple[Work, Work]:
+        done = machine.dispatch("prefill")
+        return done, done
+
+    setup = prepare_run(CONFIG)
+    programs = Programs(
+        sync=lambda weights: {"final_norm": machine.dispatch("sync")},
+        sampler=SamplerPrograms(prefill, decode("decode")),
+        join=None,
+        update=update,
+        score=None,
+        validation=SamplerPrograms(prefill, decode("validation_decode")),
+    )
+    with jax.set_mesh(setup.mesh):
+        return Loop(
+            setup,
+            programs,
+            state=_State(Work(0.0)),  # type: ignore[arg-type]
+            reference=None,
+            schedule=Schedule(0.1, 1),
+            position=Position(),
+            clock=PhaseClock(now=lambda: machine.time),
+        )
+
+
+def shares(phases: dict[str, float]) -> dict[str, float]:
+    return {name: seconds for name, seconds in phases.items() if seconds}
+
+
+def test_each_phase_is_charged_for_its_own_work_in_the_pipeline(machine: Machine) -> None:
+    loop = open_on(machine)
+    assert machine.time == 2.0  # the first prompts: `other`, as no phase has been entered
+    assert loop.iterate() is None
+    first, second = loop.iterate(), loop.drain()
+    loop.close()
+    assert first is not None and second is not None
+    # sync 2..3, generate 3..13, reward 13..16, update 16..36 with the next prompts behind it.
+    # Nothing ran before, so that the first sync is waited for under `sync`.
+    assert shares(first.phases) == {
+        "other": 2.0,
+        "sync": 1.0,
+        "generate": 10.0,
+        "reward": 3.0,
+        "learn": 20.0,
+    }
+    assert (first.elapsed_seconds, first.hidden) == (36.0, {"prompts": 2.0})
+    # The second was dispatched at 18 behind the update: sync 36..37, generate 37..47,
+    # reward 47..50, update 50..70.
+    assert shares(second.phases) == {"sync": 1.0, "generate": 10.0, "reward": 3.0, "learn": 20.0}
+    assert (second.elapsed_seconds, second.training_seconds) == (70.0, 70.0)
+    assert loop.clock.elapsed == machine.time == 70.0
+
+
+def test_prompts_slower_than_the_update_are_on_the_critical_path(machine: Machine) -> None:
+    loop = open_on(machine)
+    machine.seconds["prompts"] = 25.0
+    loop.iterate()
+    record = loop.drain()
+    loop.close()
+    assert record is not None
+    assert (record.phases["learn"], record.hidden) == (25.0, {})
+
+
+def test_validation_is_charged_and_dated_when_its_policy_was_ready(machine: Machine) -> None:
+    loop = open_on(machine)
+    _, start = loop.validate()
+    # sync 2..3, prefill and decode 3..14, the reward of the responses 14..17.
+    assert (start.elapsed_seconds, start.seconds) == (3.0, 14.0)
+    assert start.training_seconds == 3.0
+    loop.iterate()  # generate 17..27, reward ..30, update ..50; prompts ..32
+    record, point = loop.validate()
+    # sync 50..51, validate 51..65.
+    assert record is not None
+    assert shares(record.phases) == {
+        "other": 2.0,
+        "sync": 1.0,
+        "validate": 14.0,
+        "generate": 10.0,
+        "reward": 3.0,
+        "learn": 20.0,
+    }
+    assert (record.elapsed_seconds, record.training_seconds) == (50.0, 36.0)
+    assert (point.elapsed_seconds, point.training_seconds, point.seconds) == (51.0, 37.0, 14.0)
+    # The weights are synced once for the validation and the sampler after it.
+    loop.iterate()
+    following = loop.drain()
+    loop.close()
+    assert following is not None
+    assert shares(following.phases) == {
+        "sync": 1.0,
+        "validate": 14.0,
+        "generate": 10.0,
+        "reward": 3.0,
+        "learn": 20.0,
+    }
+    assert sum(record.phases.values()) + sum(following.phases.values()) == loop.clock.elapsed == 98
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often the loop has fetched, and how often anything has."""
+    counts = {"fetch": 0, "device_get": 0}
+    fetch, device_get = rollout.fetch, jax.device_get
+
+    def count_fetch(tree: Any) -> Any:
+        counts["fetch"] += 1
+        return fetch(tree)
+
+    def count_device_get(tree: Any) -> Any:
+        counts["device_get"] += 1
+        return device_get(tree)
+
+    monkeypatch.setattr(rollout, "fetch", count_fetch)
+    monkeypatch.setattr(loop_module, "fetch", count_fetch)
+    monkeypatch.setattr(jax, "device_get", count_device_get)
+    return counts
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_nothing_moves_between_host_and_device_unasked(
+    devices: int, fetched: dict[str, int]
+) -> None:
+    with open_loop(run={"devices": devices}) as loop:
+        loop.iterate()
+        fetched.update(fetch=0, device_get=0)
+        with jax.transfer_guard("disallow"):
+            assert loop.iterate() is not None
+            # Metrics of the iteration before, responses, and the number of decode steps.
+            assert fetched == {"fetch": 3, "device_get": 3}
+            loop.validate()
+            loop.iterate()
+            loop.drain()
+        assert fetched == {"fetch": 3 * 2 + 3, "device_get": 3 * 2 + 3}
+
+
+def test_rate_zero_moves_no_weight() -> None:
+    with open_loop(peak=0.0) as loop:
+        before = jax.device_get(loop.state.weights)
+        loop.iterate()
+        record = loop.drain()
+        after = jax.device_get(loop.state.weights)
+    assert record is not None
+    assert (record.learning_rate, record.update_norm) == (0.0, 0.0)
+    assert record.grad_norm > 0
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+
+
+def test_the_first_update_moves_the_weights_by_the_recorded_rate() -> None:
+    with open_loop(peak=0.02) as loop:
+        before = jax.device_get(loop.state.weights)
+        loop.iterate()
+        record = loop.drain()
+        after = jax.device_get(loop.state.weights)
+    assert record is not None and record.learning_rate == 0.02
+    # Adam's first step is gradient / |gradient|: every weight with a gradient moves by the rate.
+    moved = jax.tree.map(lambda a, b: np.abs(a - b), before, after)
+    assert max(float(m.max()) for m in jax.tree.leaves(moved)) == pytest.approx(0.02, rel=1e-3)
+    norm = np.sqrt(sum(float(np.sum(m.astype(np.float64) ** 2)) for m in jax.tree.leaves(moved)))
+    assert record.update_norm == pytest.approx(norm, rel=1e-4)
+
+
+def test_prompts_are_those_of_their_groups_wherever_the_loop_starts() -> None:
+    with open_loop() as loop:
+        source = TrainingPrompts(loop.setup.task, seed=0, held_out=loop.setup.held_out)
+        seen = []
+        for _ in range(3):
+            seen += loop._next.texts
+            loop.iterate()
+        assert seen == source[:6]  # two prompts an iteration
+        later = Loop(
+            loop.setup,
+            loop.programs,
+            state=loop.state,
+            reference=None,
+            schedule=Schedule(0.1, 1),
+            position=Position(iteration=2, samples=32, update=2),
+            clock=PhaseClock(),
+        )
+        assert later._next.texts == source[4:6]
+        assert jax.device_get(later._next.waves[0].groups).tolist() == [4] * 8 + [5] * 8
+        later.close()
+    assert not set(map(loop.setup.task.content, seen)) & loop.setup.held_out
+
+
+def test_steady_counts_whole_iterations_and_their_tokens() -> None:
+    with open_loop() as loop:
+        records = [loop.iterate() for _ in range(4)] + [loop.drain()]
+    # The first iteration is let go by; three are the least.
+    expected = sum(record.tokens for record in records[2:] if record is not None)
+    with open_loop() as loop:
+        steady = measure_steady(loop, 0.0)
+        assert loop.position.iteration == 4
+    assert (steady.iterations, steady.rollouts, steady.tokens) == (3, 48, expected)
+    with open_loop() as loop:
+        longer = measure_steady(loop, 0.2)
+    assert longer.seconds >= 0.2
+    assert longer.rollouts == 16 * longer.iterations
+    assert longer.iterations > 3
