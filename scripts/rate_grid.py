@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tries learning rates at the reference batch of a study, on seeds that the study does not use.
 
-    scripts/rate_grid.py arithmetic --rates 1e-4 2e-4 4e-4 --seeds 100 101
+    scripts/rate_grid.py arithmetic --rates 1.25e-4 2.5e-4 5e-4 1e-3 --seeds 100 101
 
-Each rate is trained once per seed to the study's target; the table gives samples-to-target (the
-isotonic crossing), the best score, and whether the run held its target. The rate with the fewest
-samples-to-target (geometric mean, runs without a crossing last) is named at the end.
+Each rate is trained once per seed to the study's target; a line of JSON per run gives
+samples-to-target (the isotonic crossing), the best score, and whether the run held its target.
+Above the best rate a policy soon collapses, below it only slows down, so the smallest rate whose
+samples-to-target (geometric mean) is within a tenth of the fewest is named at the end.
 """
 
 import argparse
@@ -27,6 +28,8 @@ from jax_rl.study.cells import make_cell
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.sweep import stop_after_tail
 from jax_rl.trainer.run import train
+
+_TOLERANCE = 1.1
 
 
 def main() -> int:
@@ -61,8 +64,11 @@ def main() -> int:
         reached = sum(math.isfinite(value) for value in results[rate])
         reached_by = f"reached by {reached} of {len(args.seeds)}"
         print(f"rate {rate:g}: samples-to-target {mean:,.0f}, {reached_by}")
-    best = min(means, key=lambda rate: means[rate])
-    print(f"fewest samples-to-target: rate {best:g} at batch {config.batch.size}")
+    fewest = min(means.values())
+    if not math.isfinite(fewest):
+        raise UserError("no rate reached the target within the sample budget; widen the grid")
+    chosen = min(rate for rate, mean in means.items() if mean <= _TOLERANCE * fewest)
+    print(f"smallest rate within 10 % of the fewest: {chosen:g} at batch {config.batch.size}")
     return 0
 
 

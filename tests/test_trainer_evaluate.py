@@ -80,6 +80,14 @@ def test_prompts_of_ones_own(trained: Path) -> None:
         sample(trained, prompt_texts=("x2=",))
 
 
+def test_each_response_belongs_to_its_prompt(config_file: Path) -> None:
+    texts = [f"{number}=" for number in range(10, 26)]
+    one = sample(config_file, prompt_texts=texts, temperature=0.0)
+    other = sample(config_file, prompt_texts=texts[3:] + texts[:3], temperature=0.0)
+    assert one[3:] + one[:3] == other
+    assert len({said.response for said in one}) > 1
+
+
 def test_seed_and_temperature_of_samples(config_file: Path) -> None:
     def say(seed: int, temperature: float | None) -> list[str]:
         return [

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from trainer_runs import CONFIG, open_loop
 
+from jax_rl.config import TaskConfig
 from jax_rl.rewards.score import Scores
+from jax_rl.tasks.base import load_task
 from jax_rl.tasks.prompts import TrainingPrompts
 from jax_rl.trainer import loop as loop_module
 from jax_rl.trainer import rollout
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.loop import Loop, Position, Schedule
 from jax_rl.trainer.programs import Programs, SamplerPrograms
-from jax_rl.trainer.rollout import Responses
+from jax_rl.trainer.rollout import Responses, score_responses
 from jax_rl.trainer.setup import prepare_run
 from jax_rl.trainer.steady import measure_steady
 
@@ -80,7 +82,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         rows = np.ones(16, np.int32)
         return Responses(np.zeros((16, 4), np.int32), rows, rows.astype(bool), 1)
 
-    def score_responses(*args: Any, group: int) -> tuple[Scores, list[str]]:
+    def score_slowly(*args: Any, group: int) -> tuple[Scores, list[str]]:
         made.spend("reward")
         return Scores(np.zeros(16, np.float32), np.ones(16, bool), 0, None), []
 
@@ -93,7 +95,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(loop_module, "fetch", made.wait)
     monkeypatch.setattr(loop_module, "fetch_values", lambda metrics: dict(values))
     monkeypatch.setattr(loop_module, "fetch_responses", fetch_responses)
-    monkeypatch.setattr(loop_module, "score_responses", score_responses)
+    monkeypatch.setattr(loop_module, "score_responses", score_slowly)
     monkeypatch.setattr(loop_module, "is_busy", lambda state: state.weights.ready > made.time)
     monkeypatch.setattr(loop_module.jax, "block_until_ready", made.wait)
     monkeypatch.setattr(Loop, "_make_batch", make_slow_batch)
@@ -297,6 +299,20 @@ def test_prompts_are_those_of_their_groups_wherever_the_loop_starts() -> None:
         assert jax.device_get(later._next.waves[0].groups).tolist() == [4] * 8 + [5] * 8
         later.close()
     assert not set(map(loop.setup.task.content, seen)) & loop.setup.held_out
+
+
+def test_rewards_are_of_the_prompt_that_the_row_answers() -> None:
+    task = load_task(TaskConfig(name="addition"))
+    said = ["3", "7", "7", "3"]
+    responses = Responses(
+        tokens=np.array([[*task.tokenizer.encode(text), 2] for text in said], np.int32),
+        lengths=np.array([2, 2, 2, 2], np.int32),
+        ended=np.ones(4, bool),
+        decode_steps=2,
+    )
+    scores, texts = score_responses(task, ["1+2=", "3+4="], responses, group=2)
+    assert texts == said
+    assert scores.rewards.tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_steady_counts_whole_iterations_and_their_tokens() -> None:

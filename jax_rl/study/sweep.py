@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jax_rl.config import Config, study_batches
@@ -22,7 +23,8 @@ from jax_rl.records import FILE_NAME, End, Validation, read_events
 from jax_rl.study.cells import name_cell
 from jax_rl.study.crossing import check_start_score, should_stop
 from jax_rl.trainer.checkpoints import FOLDER as CHECKPOINTS
-from jax_rl.trainer.run import RateOrigin, train
+from jax_rl.trainer.describe import RateOrigin
+from jax_rl.trainer.run import train
 
 STUDY_FILE = "study.json"
 
@@ -138,6 +140,8 @@ def _run_cell(config: Config, study: Config, cell: Path, label: str, progress: b
     resume = _has_checkpoint(cell)
     if cell.exists() and not resume:
         _set_aside(cell)
+    # Each cell compiles what it runs, so that elapsed times do not depend on the order of cells.
+    jax.clear_caches()
     origin = RateOrigin(rule=study.study.rate_rule, reference_batch=study.batch.size)
     try:
         train(

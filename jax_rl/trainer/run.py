@@ -1,10 +1,8 @@
 """One training run, from a configuration to its record."""
 
 import contextlib
-import dataclasses
-import datetime
+import importlib
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,29 +13,20 @@ from jax_rl.config_file import config_to_dict, validate
 from jax_rl.errors import DivergedError, UserError
 from jax_rl.learner.schedule import warmup_note, warmup_updates
 from jax_rl.learner.update import init_state
-from jax_rl.model.weights import count_parameters
 from jax_rl.records import (
     FILE_NAME,
     Checkpoint,
-    End,
     Event,
     Iteration,
     RecordWriter,
     RunRecord,
-    Start,
     Validation,
     read_run,
 )
 from jax_rl.trainer.checkpoints import Checkpoints, HostState
 from jax_rl.trainer.clock import PhaseClock
-from jax_rl.trainer.host import (
-    count_compiles,
-    describe_host,
-    describe_revision,
-    describe_versions,
-    load_average,
-    peak_memory_bytes,
-)
+from jax_rl.trainer.describe import RateOrigin, describe_end, describe_outcome, describe_start
+from jax_rl.trainer.host import count_compiles
 from jax_rl.trainer.loop import Loop, Position, Schedule
 from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
@@ -50,14 +39,6 @@ StopRule = Callable[[Sequence[Validation], float], str | None]
 
 _RESUMABLE = ("budget", "checkpoint", "study")
 """Tables of the configuration that a resumed run may change."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RateOrigin:
-    """How the run's learning rate came about, for the record."""
-
-    rule: str  # none, sqrt, linear
-    reference_batch: int
 
 
 def stop_at_target(validations: Sequence[Validation], target: float) -> str | None:
@@ -208,11 +189,12 @@ class _Run:
             elif self.config.checkpoint.at_end:
                 self._save()
             self.loop.clock.stop()
-            end = self._describe_end(reason, compiles() - self._compiles_of_saves)
+            inside = {"inside the loop": compiles() - self._compiles_of_saves}
+            end = describe_end(self.loop, reason=reason, compiled=self.compiler.counts | inside)
             if steady_seconds > 0 and reason != "not_finite":
                 self.writer.write(measure_steady(self.loop, steady_seconds))
         self.writer.write(end)
-        self.line.finish(_describe_outcome(end, self.validations))
+        self.line.finish(describe_outcome(end, self.validations))
         if self.failure is not None:
             raise DivergedError(f"training stopped: {self.failure}")
 
@@ -227,7 +209,15 @@ class _Run:
             self.validations = [v for v in earlier.validations if v.samples <= limit]
         note = warmup_note(warmup)
         notes = [note] if note else []
-        self.writer.write(self._describe_start(warmup, notes, origin, host))
+        self.writer.write(
+            describe_start(
+                setup,
+                warmup=warmup,
+                notes=notes,
+                origin=origin,
+                resumed_at=host.position.samples if host else None,
+            )
+        )
         keeps_reference = self.config.objective.kl_coefficient > 0
         reference = None
         if host is None or keeps_reference:
@@ -239,6 +229,7 @@ class _Run:
         self.line.announce(setup.plan.describe())
         for note in notes:
             self.line.announce(note)
+        importlib.import_module("grain")  # takes seconds, which no run's clock should be charged
         clock = PhaseClock(
             phases=host.phases if host else None, hidden=host.hidden if host else None
         )
@@ -296,60 +287,3 @@ class _Run:
         clock.enter("other")
         self._saved_at, self._saved_elapsed = loop.position.samples, clock.elapsed
         self.record(Checkpoint(loop.position.samples, loop.position.iteration, path, seconds))
-
-    def _describe_start(
-        self,
-        warmup: int,
-        notes: list[str],
-        origin: RateOrigin | None,
-        host: HostState | None,
-    ) -> Start:
-        setup, config = self.setup, self.config
-        device = setup.mesh.devices.flat[0]
-        sizes = {"axis_sizes": dict(setup.mesh.shape)}
-        return Start(
-            time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            config=config_to_dict(config),
-            layout=setup.layout.as_dict() | sizes,
-            batch_plan=dataclasses.asdict(setup.plan),
-            learning_rate=config.optimizer.learning_rate,
-            rate_rule=origin.rule if origin else "none",
-            reference_batch=origin.reference_batch if origin else config.batch.size,
-            warmup_updates=warmup,
-            parameters=count_parameters(config.model),
-            platform=device.platform,
-            device_kind=device.device_kind,
-            device_count=setup.mesh.size,
-            process_count=jax.process_count(),
-            host=describe_host(),
-            versions=describe_versions(),
-            xla_flags=os.environ.get("XLA_FLAGS", ""),
-            git_revision=describe_revision(),
-            resumed_at_samples=host.position.samples if host else None,
-            notes=notes,
-        )
-
-    def _describe_end(self, reason: str, compiles: int) -> End:
-        clock, position = self.loop.clock, self.loop.position
-        return End(
-            reason=reason,
-            samples=position.samples,
-            learnt=position.learnt,
-            iterations=position.iteration,
-            updates=position.update,
-            elapsed_seconds=clock.elapsed,
-            training_seconds=clock.training,
-            phases=clock.totals,
-            hidden=clock.hidden,
-            compiled=self.compiler.counts | {"inside the loop": compiles},
-            load_average=load_average(),
-            peak_memory_bytes=peak_memory_bytes(self.setup.mesh.devices.flat[0]),
-        )
-
-
-def _describe_outcome(end: End, validations: Sequence[Validation]) -> str:
-    score = f"score {validations[-1].score:.3f}  " if validations else ""
-    return (
-        f"{score}{end.samples:,} samples in {end.training_seconds:.1f} s of training"
-        f" ({end.elapsed_seconds:.1f} s elapsed)  ended: {end.reason}"
-    )
