@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,20 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it, and what was written stays."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def clearings() -> Iterator[list[int]]:
+    """Lists when a study clears what was compiled, which here stays: cells would compile anew."""
+    made: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jax_rl.study.sweep.jax.clear_caches", lambda: made.append(1))
+        yield made
+
+
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory: pytest.TempPathFactory, clearings: list[int]) -> Path:
     directory = tmp_path_factory.mktemp("studies") / "sevens"
     assert run_study(STUDY, directory, progress=False) == directory
+    assert len(clearings) == 4  # once for each cell
     return directory
 
 
