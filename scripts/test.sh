@@ -18,4 +18,5 @@ install_project "$venv" "[test]"
 "$venv/bin/ruff" format --check .
 "$venv/bin/mypy"
 # The last line of output is the summary of pytest.
-exec "$venv/bin/python" -m pytest "$@"
+# Whole files to one worker each, so that what a file trains or compiles once is shared.
+exec "$venv/bin/python" -m pytest -n auto --dist loadfile "$@"
