@@ -47,7 +47,10 @@ class Train:
 
     def explain_interrupt(self) -> str:
         directory = _choose_directory(self.dir, self.source)
-        return f"what was recorded is in {directory}; the same command with --resume continues"
+        return (
+            f"what was recorded is in {directory}; --resume goes on from its newest checkpoint,"
+            " which checkpoint.every_samples and checkpoint.every_minutes ask for"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

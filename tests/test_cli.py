@@ -134,7 +134,7 @@ def test_error_of_the_call_is_a_message_and_code_2(
 @pytest.mark.parametrize(
     ("line", "home", "name", "part"),
     [
-        ("train tiny", "jax_rl.trainer.run", "train", "runs/tiny; the same command with --resume"),
+        ("train tiny", "jax_rl.trainer.run", "train", "runs/tiny; --resume goes on from"),
         ("study tiny", "jax_rl.study.sweep", "run_study", "runs/tiny; the same command continues"),
     ],
 )
