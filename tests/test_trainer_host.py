@@ -4,6 +4,7 @@ import dataclasses
 import io
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -148,3 +149,27 @@ def test_a_line_that_is_not_wanted_is_silent(iteration: Iteration) -> None:
     line.show_validation(validate(32, 0.5))
     line.finish("ended")
     assert stream.getvalue() == ""
+
+
+def test_freed_memory_is_not_mapped_anew() -> None:
+    # In a process of its own: the option cannot be taken back.
+    code = """
+import resource
+from jax_rl.trainer.host import keep_freed_memory
+
+def count_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        bytearray(b"x") * (1 << 23)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+fresh = count_faults()
+assert keep_freed_memory()
+count_faults()
+print(fresh, count_faults())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    fresh, kept = map(int, done.stdout.split())
+    assert kept < fresh / 10

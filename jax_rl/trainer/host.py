@@ -1,6 +1,7 @@
 """What is known of the machine and the software that a run has used."""
 
 import contextlib
+import ctypes
 import importlib.metadata
 import os
 import platform
@@ -13,6 +14,11 @@ from typing import Any
 import jax
 
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+_MALLOC_OPTIONS = {
+    -4: 0,  # M_MMAP_MAX: no block is mapped on its own
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: what is free at the end of the heap stays
+    -2: 2**26,  # M_TOP_PAD: the heap grows by this much at a time
+}
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "grain", "numpy")
 
 
@@ -26,6 +32,23 @@ def describe_host() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": load_average(),
     }
+
+
+def keep_freed_memory() -> bool:
+    """Lets the C library keep what is freed instead of handing large blocks back to the system.
+
+    XLA's programs for CPUs allocate their temporaries anew at every call; handed back in between,
+    every page of them faults again. It holds for the whole process; other systems than glibc's
+    are left as they are.
+
+    Returns:
+      whether the C library took it.
+    """
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(mallopt(option, value) == 1 for option, value in _MALLOC_OPTIONS.items())
 
 
 def load_average() -> float:

@@ -26,7 +26,7 @@ from jax_rl.records import (
 from jax_rl.trainer.checkpoints import Checkpoints, HostState
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.describe import RateOrigin, describe_end, describe_outcome, describe_start
-from jax_rl.trainer.host import count_compiles
+from jax_rl.trainer.host import count_compiles, keep_freed_memory
 from jax_rl.trainer.loop import Loop, Position, Schedule
 from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
@@ -79,6 +79,8 @@ def train(
     directory = Path(directory)
     validate(config)
     setup = prepare_run(config)
+    if jax.default_backend() == "cpu":
+        keep_freed_memory()
     earlier = _check_directory(directory, config, resume=resume)
     writer = RecordWriter(directory)
     try:
