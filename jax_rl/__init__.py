@@ -1,8 +1,8 @@
 """Reinforcement learning of language models in JAX, measured as time-to-target against batch.
 
 The calls behind the command line, for notebooks and forks: `load_config`, `train`, `run_study`,
-`build_report`, `sample`, `evaluate`. Each is imported when it is first asked for, so that
-`import jax_rl` stays free of JAX.
+`build_report`, `sample`, `chat`, `evaluate`, `export`. Each is imported when it is first asked
+for, so that `import jax_rl` stays free of JAX.
 """
 
 import importlib
@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from jax_rl.config import Config
     from jax_rl.config_file import load_config
     from jax_rl.errors import UserError
+    from jax_rl.evaluation.chat import chat
+    from jax_rl.evaluation.evaluate import evaluate
+    from jax_rl.evaluation.export import export
+    from jax_rl.evaluation.sample import sample
     from jax_rl.report.build import build_report
     from jax_rl.study.sweep import run_study
-    from jax_rl.trainer.evaluate import evaluate, sample
     from jax_rl.trainer.run import train
 
 __version__ = "0.1.0"
@@ -24,7 +27,9 @@ __all__ = [
     "UserError",
     "__version__",
     "build_report",
+    "chat",
     "evaluate",
+    "export",
     "load_config",
     "run_study",
     "sample",
@@ -35,10 +40,12 @@ _HOMES = {
     "Config": "jax_rl.config",
     "UserError": "jax_rl.errors",
     "build_report": "jax_rl.report.build",
-    "evaluate": "jax_rl.trainer.evaluate",
+    "chat": "jax_rl.evaluation.chat",
+    "evaluate": "jax_rl.evaluation.evaluate",
+    "export": "jax_rl.evaluation.export",
     "load_config": "jax_rl.config_file",
     "run_study": "jax_rl.study.sweep",
-    "sample": "jax_rl.trainer.evaluate",
+    "sample": "jax_rl.evaluation.sample",
     "train": "jax_rl.trainer.run",
 }
 

@@ -16,19 +16,99 @@ class TaskConfig:
     """What the policy is asked, and how many tokens it may read and write."""
 
     name: str = "addition"
-    """Built-in task: `addition` or `partition`."""
+    """addition, partition, countdown, gsm8k, math, dataset, reasoning_gym, or `module:Class`."""
     difficulty: int = 2
-    """addition: digits of each summand; partition: digits of each part."""
+    """addition: digits of each summand; partition: digits of each part; countdown: numbers."""
+    train: str = ""
+    """File of training rows: .jsonl, .json, .csv or .parquet."""
+    validation: str = ""
+    """File of held-out rows; rows are held out of `train` if left out."""
+    prompt_column: str = ""
+    """Column with the prompt, or with messages; the task's own if left out."""
+    answer_column: str = ""
+    """Column with the answer; the task's own if left out."""
+    template: str = ""
+    """Text of the prompt with {column} where a row's value goes; {{ and }} are braces."""
+    duplicates: Literal["drop", "keep", "refuse"] = "drop"
+    """Training rows that ask for what an earlier row asked for."""
+    long_prompts: Literal["refuse", "drop"] = "refuse"
+    """Rows whose prompt is longer than max_prompt_length."""
+    dataset: str = ""
+    """reasoning_gym: name of the data set, such as chain_sum."""
     max_prompt_length: int = 8
-    """Longest prompt, in tokens; a longer one is refused."""
+    """Longest prompt, in tokens, the chat template's own included."""
     max_response_length: int = 6
     """Longest response, in tokens, the end-of-sequence token included."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig:
+    """How prompts become tokens."""
+
+    tokenizer: str = ""
+    """Directory with tokenizer.json; model.checkpoint if left out, single characters without."""
+    chat: Literal["auto", "always", "never"] = "auto"
+    """Whether a text prompt becomes a user turn; auto: if there is a chat template."""
+    chat_template: str = ""
+    """File with a chat template, instead of the tokenizer's own."""
+    system: str = ""
+    """System message that opens every chat."""
+    thinking: Literal["default", "on", "off"] = "default"
+    """What the chat template is told about thinking, where it asks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardConfig:
+    """How responses are scored; empty `verifiers` leave it to the task."""
+
+    verifiers: tuple[str, ...] = ()
+    """numeric, math, exact, regex, format, countdown, length, or `module:function`."""
+    weights: tuple[float, ...] = ()
+    """Factor of each verifier in the sum; all 1 if left out."""
+    pattern: str = ""
+    """regex: the answer is its first group; format: what a whole response must match."""
+    length_free: int = 0
+    """length: tokens without a penalty; from there it grows to 1 at max_response_length."""
+    seconds: float = 5.0
+    """Wall-clock limit for one response; a verifier that takes longer is killed."""
+    processes: int = 0
+    """Processes that score; 0 takes one per core, at most 8."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RopeConfig:
+    """Rotary positions, and how they are stretched beyond the length of pre-training."""
+
+    theta: float = 10_000.0
+    """Base of the frequencies."""
+    local_theta: float = 0.0
+    """Base in local layers, which are then never stretched; 0: as in the others."""
+    scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
+    """How frequencies are stretched."""
+    factor: float = 1.0
+    """Stretch: the new length is that many times the original."""
+    original_length: int = 0
+    """llama3, yarn: positions of pre-training."""
+    low_frequency_factor: float = 1.0
+    """llama3: wavelengths above original_length / this are stretched in full."""
+    high_frequency_factor: float = 4.0
+    """llama3: wavelengths below original_length / this are not stretched."""
+    beta_fast: float = 32.0
+    """yarn: rotations over the original length above which nothing is stretched."""
+    beta_slow: float = 1.0
+    """yarn: rotations over the original length below which all is stretched."""
+    attention_factor: float = 1.0
+    """yarn: multiplies cosine and sine."""
+    truncate: bool = True
+    """yarn: the borders between the two are rounded to whole dimensions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Shape and numerics of the decoder-only transformer."""
 
+    checkpoint: str = ""
+    """Directory in Hugging Face's format; its config.json gives the shape, left out here then."""
     layers: int = 2
     """Transformer blocks."""
     embed: int = 64
@@ -40,7 +120,9 @@ class ModelConfig:
     head_dim: int = 16
     """Width of one head; even."""
     mlp: int = 192
-    """Hidden width of the SwiGLU feed-forward."""
+    """Hidden width of the gated feed-forward."""
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    """Of the feed-forward's gate: SwiGLU or GeGLU."""
     vocab: int = 32
     """Rows of the embedding; at least the tokenizer's size."""
     qk_norm: bool = True
@@ -49,10 +131,28 @@ class ModelConfig:
     """Bias on the q, k and v projections, as Qwen2 has it."""
     tied_head: bool = True
     """The head is the embedding, transposed."""
-    rope_theta: float = 10_000.0
-    """Base of the rotary position frequencies."""
+    rope: RopeConfig = RopeConfig()
+    """Rotary positions."""
+    max_length: int = 0
+    """Positions that the model was made for; 0: no limit is known."""
     norm_epsilon: float = 1e-6
     """Added to the mean square in every RMSNorm."""
+    norm_offset: bool = False
+    """Scales of norms are kept as their difference from 1, as Gemma has them."""
+    post_norms: bool = False
+    """RMSNorm also after attention and feed-forward, as Gemma has it."""
+    embedding_scale: bool = False
+    """Embeddings are multiplied by the root of `embed`, as Gemma has it."""
+    attention_scale: float = 0.0
+    """Multiplies attention scores; 0 takes head_dim ** -0.5."""
+    attention_softcap: float = 0.0
+    """Bound of attention scores, c tanh(x / c); 0: none."""
+    final_softcap: float = 0.0
+    """Bound of logits, c tanh(x / c), before the temperature; 0: none."""
+    sliding_window: int = 0
+    """Tokens that a local layer sees, the query's own included; 0: no layer is local."""
+    local_layers: tuple[int, ...] = ()
+    """Layers (0 is the first) that see only the sliding window."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of activations and of the sampler's weights; master weights stay float32."""
     remat: Literal["none", "dots", "full"] = "none"
@@ -63,7 +163,7 @@ class ModelConfig:
 class WarmStartConfig:
     """The short supervised warm-up that brings the policy off zero; never counted as training."""
 
-    updates: int = 300
+    updates: int = 0
     """Optimizer updates on worked examples; 0 starts from random weights."""
     batch: int = 256
     """Examples per update."""
@@ -86,9 +186,9 @@ class BatchConfig:
     updates: int = 1
     """Optimizer updates per iteration; minibatch = size / updates."""
     microbatch: int = 0
-    """Rollouts per forward-backward; 0 takes the whole minibatch."""
+    """Rollouts per forward-backward, at most; 0 takes the whole minibatch."""
     wave: int = 0
-    """Rollouts that the sampler decodes at once; 0 takes the whole batch."""
+    """Rollouts that the sampler decodes at once, at most; 0 takes the whole batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +322,8 @@ class Config:
     """One experiment."""
 
     task: TaskConfig = TaskConfig()
+    text: TextConfig = TextConfig()
+    reward: RewardConfig = RewardConfig()
     model: ModelConfig = ModelConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     batch: BatchConfig = BatchConfig()
@@ -233,6 +335,16 @@ class Config:
     checkpoint: CheckpointConfig = CheckpointConfig()
     study: StudyConfig = StudyConfig()
     run: RunConfig = RunConfig()
+
+
+def resize_batch(batch: BatchConfig, size: int) -> BatchConfig:
+    """The same cut of a batch of another size: what fits the memory stays, or is all of it."""
+    return dataclasses.replace(
+        batch,
+        size=size,
+        microbatch=min(batch.microbatch, size // batch.updates),
+        wave=min(batch.wave, size),
+    )
 
 
 def study_batches(config: Config) -> tuple[int, ...]:

@@ -6,12 +6,12 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from jax_rl import resources
-from jax_rl.config import BatchConfig, Config, study_batches
+from jax_rl.config import BatchConfig, Config, RopeConfig, resize_batch, study_batches
 from jax_rl.errors import UserError
 
 _T = TypeVar("_T")
@@ -56,7 +56,26 @@ def config_from_dict(data: Mapping[str, Any], *, where: str) -> Config:
 
 def config_to_dict(config: Config) -> dict[str, Any]:
     """Nested tables of plain values; `config_from_dict` gives an equal `Config` back."""
-    return dataclasses.asdict(config)
+    plain: dict[str, Any] = _list_tuples(dataclasses.asdict(config))
+    return plain
+
+
+def _list_tuples(value: Any) -> Any:
+    """A tuple comes back from a record as a list, so it is one from the start."""
+    if isinstance(value, Mapping):
+        return {name: _list_tuples(one) for name, one in value.items()}
+    return [_list_tuples(one) for one in value] if isinstance(value, tuple) else value
+
+
+def list_values(config: Any, *, table: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a configuration or of one of its tables, with its dotted name."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        key = f"{table}.{field.name}" if table else field.name
+        if dataclasses.is_dataclass(value):
+            yield from list_values(value, table=key)
+        else:
+            yield key, value
 
 
 def _build(cls: type[_T], data: Mapping[str, Any], *, key: str, where: str) -> _T:
@@ -78,6 +97,11 @@ def _convert(value: Any, hint: Any, *, key: str, where: str) -> Any:
         return _build(hint, value, key=key, where=where)
     if typing.get_origin(hint) is typing.Literal:
         return _choose(value, typing.get_args(hint), key=key, where=where)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where}: {key} must be a list, found {_describe_value(value)}")
+        item = typing.get_args(hint)[0]
+        return tuple(_convert(one, item, key=key, where=where) for one in value)
     # bool is an int in Python, and a TOML integer is a fine float; nothing else is converted.
     if hint is float and type(value) is int:
         return float(value)
@@ -133,8 +157,15 @@ _POSITIVE = (
     "model.head_dim",
     "model.mlp",
     "model.vocab",
-    "model.rope_theta",
+    "model.rope.theta",
+    "model.rope.factor",
+    "model.rope.low_frequency_factor",
+    "model.rope.high_frequency_factor",
+    "model.rope.beta_fast",
+    "model.rope.beta_slow",
+    "model.rope.attention_factor",
     "model.norm_epsilon",
+    "reward.seconds",
     "warm_start.batch",
     "warm_start.learning_rate",
     "batch.size",
@@ -155,6 +186,15 @@ _POSITIVE = (
     "study.steady_seconds",
 )
 _NOT_NEGATIVE = (
+    "reward.length_free",
+    "reward.processes",
+    "model.rope.local_theta",
+    "model.rope.original_length",
+    "model.max_length",
+    "model.attention_scale",
+    "model.attention_softcap",
+    "model.final_softcap",
+    "model.sliding_window",
     "warm_start.updates",
     "warm_start.seed",
     "batch.microbatch",
@@ -192,16 +232,15 @@ def validate(config: Config, *, study: bool = False) -> None:
     Raises:
       UserError: the first thing that is wrong, with the nearest values that would be right.
     """
-    for table, values in config_to_dict(config).items():
-        for key, value in values.items():
-            _check_range(f"{table}.{key}", value)
+    for key, value in list_values(config):
+        _check_range(key, value)
     _check_limits(config)
     _check_model(config)
     batches = study_batches(config) if study else (config.batch.size,)
     if study and len(batches) < 2:
         raise UserError("study.smaller and study.larger are both 0: one batch compares nothing")
     for size in batches:
-        _check_batch(dataclasses.replace(config.batch, size=size))
+        _check_batch(resize_batch(config.batch, size))
     _check_sampling(config)
     _check_grid(config, batches)
 
@@ -243,6 +282,32 @@ def _check_model(config: Config) -> None:
         raise UserError(
             f"model.head_dim = {model.head_dim} must be even: rotary positions turn pairs;"
             f" nearest: {_near_multiples(model.head_dim, 2)}"
+        )
+    outside = [layer for layer in model.local_layers if not 0 <= layer < model.layers]
+    if outside:
+        raise UserError(
+            f"model.local_layers names layer {outside[0]}, but the layers of the model are 0 to"
+            f" {model.layers - 1}"
+        )
+    if bool(model.local_layers) != bool(model.sliding_window):
+        raise UserError(
+            f"model.local_layers = {list(model.local_layers)} and model.sliding_window ="
+            f" {model.sliding_window} belong together: set both or neither"
+        )
+    _check_rope(model.rope)
+
+
+def _check_rope(rope: RopeConfig) -> None:
+    stretched = rope.scaling in ("llama3", "yarn")
+    if stretched != bool(rope.original_length):
+        raise UserError(
+            f"model.rope.original_length = {rope.original_length} with model.rope.scaling ="
+            f" {rope.scaling!r}: llama3 and yarn need it, the others do not have it"
+        )
+    if rope.low_frequency_factor >= rope.high_frequency_factor:
+        raise UserError(
+            f"model.rope.low_frequency_factor = {rope.low_frequency_factor} must be below"
+            f" model.rope.high_frequency_factor = {rope.high_frequency_factor}"
         )
 
 

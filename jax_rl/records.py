@@ -72,6 +72,16 @@ class WarmStart:
 
 
 @dataclasses.dataclass(frozen=True)
+class Import:
+    """The checkpoint directory that the policy starts from; never counted."""
+
+    event: ClassVar[str] = "import"
+    path: str
+    parameters: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Compile:
     """One compiled program."""
 
@@ -103,6 +113,7 @@ class Iteration:
     reward: float  # mean over valid rollouts
     tied_groups: float  # share of groups whose rewards are all equal
     failed_rewards: int
+    reward_timeouts: int  # of them, killed at reward.seconds
     loss: float
     grad_norm: float  # before clipping
     clipped_gradient: float  # share of updates whose gradient was clipped to max_grad_norm
@@ -171,11 +182,21 @@ class End:
     peak_memory_bytes: int
 
 
-Event = Start | WarmStart | Compile | Iteration | Validation | Checkpoint | Steady | End
+Event = Start | WarmStart | Import | Compile | Iteration | Validation | Checkpoint | Steady | End
 
 _TYPES: Mapping[str, type[Any]] = {
     kind.event: kind
-    for kind in (Start, WarmStart, Compile, Iteration, Validation, Checkpoint, Steady, End)
+    for kind in (
+        Start,
+        WarmStart,
+        Import,
+        Compile,
+        Iteration,
+        Validation,
+        Checkpoint,
+        Steady,
+        End,
+    )
 }
 
 
@@ -264,6 +285,7 @@ def read_run(directory: Path) -> "RunRecord":
         start=start[0],
         starts=tuple(start),
         warm_start=by_kind["warm_start"][0] if by_kind["warm_start"] else None,
+        imported=by_kind["import"][0] if by_kind["import"] else None,
         compiles=tuple(by_kind["compile"]),
         iterations=tuple(by_kind["iteration"]),
         validations=tuple(by_kind["validation"]),
@@ -280,6 +302,7 @@ class RunRecord:
     start: Start
     starts: tuple[Start, ...]
     warm_start: WarmStart | None
+    imported: Import | None
     compiles: tuple[Compile, ...]
     iterations: tuple[Iteration, ...]
     validations: tuple[Validation, ...]

@@ -25,10 +25,10 @@ def resolve(name: str, table: Mapping[str, Any], what: str) -> Any:
         module_name, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # a fork's own code runs here and may raise anything
             raise UserError(
-                f"{what} = {name!r}: {error}; `module:attribute` must be importable from"
-                " the working directory or an installed package"
+                f"{what} = {name!r}: {type(error).__name__}: {error}; `module:attribute` must be"
+                " importable from the working directory or an installed package"
             ) from error
     near = difflib.get_close_matches(name, table, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."

@@ -33,7 +33,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_rl.config import BatchConfig, ModelConfig, ObjectiveConfig, OptimizerConfig
+from jax_rl.config import (
+    BatchConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    RopeConfig,
+)
 from jax_rl.errors import UserError
 from jax_rl.learner.update import LearnerSpec, init_state, score_rollouts, update
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
@@ -54,7 +60,7 @@ QWEN3_TINY = ModelConfig(
     head_dim=64,
     mlp=768,
     vocab=512,
-    rope_theta=1_000_000.0,
+    rope=RopeConfig(theta=1_000_000.0),
 )
 """Qwen3's shape (q/k norm, tied head), small."""
 

@@ -168,7 +168,7 @@ def generate(
 def _response_logits(weights, tokens, starts, temperature, model, layout):
     hidden, _ = forward(weights, tokens, starts, config=model, layout=layout)
     head = head_in_use(weights, config=model, layout=layout)
-    return sampled_logits(hidden[:, PROMPT - 1 : -1], head, temperature)
+    return sampled_logits(hidden[:, PROMPT - 1 : -1], head, temperature, bound=model.final_softcap)
 
 
 def response_distributions(

@@ -231,6 +231,7 @@ def make_study(
         validation_noise=0.006,
         start_score=0.6,
         warm_start_seconds=21.5,
+        checkpoint="",
         batches=results,
         cells=cells,
         planned_cells=len(batches) * len(seeds),

@@ -128,6 +128,7 @@ def write_run(
                 reward=0.5,
                 tied_groups=0.1,
                 failed_rewards=failed,
+                reward_timeouts=0,
                 loss=0.0,
                 grad_norm=1.0,
                 clipped_gradient=0.0,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_rl import config_file, resources
-from jax_rl.config import Config
+from jax_rl.config import Config, resize_batch
 from jax_rl.config_file import config_from_dict, config_to_dict, load_config, validate
 from jax_rl.errors import UserError
 
@@ -79,7 +79,7 @@ def test_defaults_are_valid_and_survive_the_round_trip() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("[bacth]\nsize = 1", ["'bacth'", "did you mean 'batch'?", "task, model, warm_start"]),
+        ("[bacth]\nsize = 1", ["'bacth'", "did you mean 'batch'?", "task, text, reward, model"]),
         ("[batch]\nsizes = 1", ["'sizes' in [batch]", "'size'?", "size, group, updates"]),
         ("[batch]\nlayers = 1", ["'layers' in [batch]", "it belongs in [model]"]),
         ("size = 1", ["unknown table 'size'", "it belongs in [batch]"]),
@@ -131,7 +131,7 @@ def test_missing_file_names_what_there_is() -> None:
             {"batch": {"updates": 2, "microbatch": 24}},
             ["batch.microbatch = 24", "minibatch of 64", "16 or 32", "0 for all"],
         ),
-        ({"batch": {"microbatch": 256}}, ["microbatch = 256", "nearest: 128"]),
+        ({"batch": {"microbatch": 96}}, ["microbatch = 96", "64 or 128"]),
         ({"batch": {"wave": 48}}, ["batch.wave = 48", "batch.size = 128", "32 or 64"]),
         ({"batch": {"wave": 4}}, ["batch.wave = 4", "whole groups of 8", "nearest: 8"]),
         ({"batch": {"wave": -8}}, ["batch.wave = -8", "0 or above"]),
@@ -180,9 +180,24 @@ def test_study_grid_is_a_multiple_of_its_largest_batch() -> None:
 
 
 def test_study_checks_every_batch_of_it() -> None:
-    config = change(batch={"wave": 64}, study={"smaller": 1, "larger": 0})
+    # A wave of 32 divides 96, but not 48.
+    config = change(
+        batch={"size": 96, "group": 4, "wave": 32},
+        study={"factor": 2, "smaller": 1, "larger": 0},
+        validation={"every_samples": 96},
+        budget={"samples": 960},
+    )
     validate(config)
-    assert "batch.size = 32" in refusal(config, study=True)
+    assert "batch.size = 48" in refusal(config, study=True)
+
+
+def test_a_microbatch_or_wave_above_the_batch_is_all_of_it() -> None:
+    config = change(batch={"microbatch": 256, "wave": 512}, study={"smaller": 1, "larger": 1})
+    validate(config)
+    validate(config, study=True)
+    assert resize_batch(config.batch, 32) == dataclasses.replace(
+        config.batch, size=32, microbatch=32, wave=32
+    )
 
 
 def test_study_of_one_batch_is_refused() -> None:
@@ -196,10 +211,7 @@ def test_study_with_a_fraction_of_a_batch_is_refused() -> None:
 def test_every_number_has_a_range() -> None:
     ranged = set(config_file._POSITIVE) | set(config_file._NOT_NEGATIVE)
     numbers = {
-        f"{table}.{key}"
-        for table, values in config_to_dict(Config()).items()
-        for key, value in values.items()
-        if type(value) in (int, float)
+        key for key, value in config_file.list_values(Config()) if type(value) in (int, float)
     }
     assert numbers - ranged == {"study.factor"}  # a choice of two
     assert ranged <= numbers

@@ -23,13 +23,13 @@ def inputs():
 
 @functools.partial(jax.jit, static_argnames="chunk")
 def score(hidden, head, tokens, temperature, chunk):
-    return score_tokens(hidden, head, tokens, temperature, chunk=chunk)
+    return score_tokens(hidden, head, tokens, temperature, bound=0.0, chunk=chunk)
 
 
 @functools.partial(jax.jit, static_argnames="chunk")
 def differentiate(hidden, head, tokens, temperature, chunk):
     def loss(hidden, head):
-        return jnp.sum(score_tokens(hidden, head, tokens, temperature, chunk=chunk)[0] ** 2)
+        return jnp.sum(score(hidden, head, tokens, temperature, chunk)[0] ** 2)
 
     return jax.grad(loss, argnums=(0, 1))(hidden, head)
 
@@ -85,7 +85,7 @@ def test_entropy_has_no_gradient(inputs):
 
 def test_logits_are_float32_whatever_the_compute_type(inputs):
     low = jnp.asarray(inputs[0], jnp.bfloat16), jnp.asarray(inputs[1], jnp.bfloat16)
-    assert sampled_logits(*low, jnp.float32(1.0)).dtype == jnp.float32
+    assert sampled_logits(*low, jnp.float32(1.0), bound=0.0).dtype == jnp.float32
 
 
 def test_large_logits_stay_finite():
@@ -102,3 +102,10 @@ def test_no_array_holds_the_logits_of_the_whole_response(inputs):
     assert f"{ROWS}x{LENGTH}x{VOCAB}xf32" not in text
     assert f"{LENGTH}x{ROWS}x1x{VOCAB}xf32" not in text
     assert f"{ROWS}x1x{VOCAB}xf32" in text
+
+
+def test_soft_cap_comes_before_the_temperature():
+    hidden, head = np.float32([[1.0]]), np.float32([[3.0], [-30.0], [0.0]])
+    logits = sampled_logits(hidden, head, jnp.float32(0.5), bound=2.0)
+    wanted = [2 * np.tanh(1.5) / 0.5, -2 / 0.5, 0.0]
+    np.testing.assert_allclose(logits[0], wanted, rtol=1e-6)

@@ -11,7 +11,7 @@ import pytest
 import torch_models
 from programs import EIGHT, ONE, PROMPT, RESPONSE, host_weights, prompt_of, put_weights
 
-from jax_rl.config import ModelConfig
+from jax_rl.config import ModelConfig, RopeConfig
 from jax_rl.model.distribution import sampled_logits
 from jax_rl.model.forward import forward, head_in_use
 
@@ -20,7 +20,7 @@ BASE = ModelConfig(
 )
 FAMILIES = {
     "Llama": BASE,
-    "Qwen2": dataclasses.replace(BASE, attention_bias=True, rope_theta=1e6, kv_heads=1),
+    "Qwen2": dataclasses.replace(BASE, attention_bias=True, rope=RopeConfig(theta=1e6), kv_heads=1),
     "Qwen3": dataclasses.replace(BASE, qk_norm=True, head_dim=16, kv_heads=4),
 }
 
@@ -29,7 +29,7 @@ FAMILIES = {
 def compute_logits(weights, tokens, starts, config, layout):
     hidden, _ = forward(weights, tokens, starts, config=config, layout=layout)
     head = head_in_use(weights, config=config, layout=layout)
-    return sampled_logits(hidden, head, jnp.float32(1.0))
+    return sampled_logits(hidden, head, jnp.float32(1.0), bound=0.0)
 
 
 def logits_of(weights, tokens, starts, config, place=ONE):

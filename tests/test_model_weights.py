@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 from programs import EIGHT, LAYOUTS, MODEL, ONE, SMALL, Place, host_weights, put_weights
 
-from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig
+from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig, RopeConfig
 from jax_rl.learner.update import LearnerSpec, init_state
 from jax_rl.mesh.layout import load_layout
 from jax_rl.model.weights import (
@@ -31,7 +31,7 @@ QWEN3 = ModelConfig(  # the shape of Qwen3-1.7B
     head_dim=128,
     mlp=6144,
     vocab=151_936,
-    rope_theta=1e6,
+    rope=RopeConfig(theta=1e6),
 )
 SPLIT = {  # dimensions of each weight that lie on a mesh axis; all others are whole
     "replicated": {},

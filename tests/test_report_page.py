@@ -149,6 +149,13 @@ def test_what_must_be_known_is_there() -> None:
         assert words in facts, words
 
 
+def test_runs_from_a_checkpoint_say_so() -> None:
+    summary = dataclasses.replace(UNFINISHED, checkpoint="models/Qwen3-0.6B")
+    facts = " ".join(words for _, words in list_facts(summary))
+    assert "All runs started from models/Qwen3-0.6B" in facts
+    assert "took 21.5 s" not in facts
+
+
 def test_unfinished_study_says_what_is_missing(pages: dict[str, str]) -> None:
     words = "12 of 15 planned runs are finished, 3 missing"
     assert words in pages["unfinished"]

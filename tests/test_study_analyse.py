@@ -56,6 +56,15 @@ def test_summary_by_hand(tmp_path):
     assert not any("5 %" in note for note in summary.notes)
 
 
+def test_what_the_runs_read_and_start_from_is_named(tmp_path):
+    config = make_config()
+    config["task"] |= {"name": "gsm8k", "train": "data/train.jsonl"}
+    config["model"]["checkpoint"] = "models/tiny"
+    write_study(tmp_path, RUNS, config=config)
+    summary = analyse(tmp_path)
+    assert (summary.task, summary.checkpoint) == ("gsm8k, data/train.jsonl", "models/tiny")
+
+
 def test_log_time_is_log_samples_minus_log_throughput(tmp_path):
     write_study(tmp_path, RUNS)
     for cell in analyse(tmp_path).cells:

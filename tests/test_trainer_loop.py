@@ -6,18 +6,19 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from trainer_runs import CONFIG, open_loop
+from trainer_runs import CONFIG, change, open_loop
 
-from jax_rl.config import TaskConfig
+from jax_rl.config import BatchConfig, Config, RunConfig
+from jax_rl.rewards.base import Problem
 from jax_rl.rewards.score import Scores
-from jax_rl.tasks.base import load_task
-from jax_rl.tasks.prompts import TrainingPrompts
+from jax_rl.sampler.generate import Rollouts
 from jax_rl.trainer import loop as loop_module
 from jax_rl.trainer import rollout
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.loop import Loop, Position, Schedule
 from jax_rl.trainer.programs import Programs, SamplerPrograms
-from jax_rl.trainer.rollout import Responses, score_responses
+from jax_rl.trainer.rollout import Responses, fetch_waves, join_responses, read_responses
+from jax_rl.trainer.scoring import DirectScorer, join_scores
 from jax_rl.trainer.setup import prepare_run
 from jax_rl.trainer.steady import measure_steady
 
@@ -77,14 +78,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         0.0,
     )
 
-    def fetch_responses(rollouts: list[Work], steps: Any, *, max_prompt_length: int) -> Responses:
-        made.wait(rollouts[-1])
-        rows = np.ones(16, np.int32)
-        return Responses(np.zeros((16, 4), np.int32), rows, rows.astype(bool), 1)
-
-    def score_slowly(*args: Any, group: int) -> tuple[Scores, list[str]]:
-        made.spend("reward")
-        return Scores(np.zeros(16, np.float32), np.ones(16, bool), 0, None), []
+    def fetch_waves(rollouts: list[Work], steps: Any, problems: Any, **_: Any) -> Any:
+        for wave in rollouts:
+            made.wait(wave)
+            rows = np.ones(16, np.int32)
+            yield Responses(np.zeros((16, 4), np.int32), rows, rows.astype(bool), 1), problems
 
     make_batch = Loop._make_batch
 
@@ -94,9 +92,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr(loop_module, "fetch", made.wait)
     monkeypatch.setattr(loop_module, "fetch_values", lambda metrics: dict(values))
-    monkeypatch.setattr(loop_module, "fetch_responses", fetch_responses)
-    monkeypatch.setattr(loop_module, "score_responses", score_slowly)
-    monkeypatch.setattr(loop_module, "is_busy", lambda state: state.weights.ready > made.time)
+    monkeypatch.setattr(loop_module, "fetch_waves", fetch_waves)
+    monkeypatch.setattr(loop_module, "is_ready", lambda work: work.ready <= made.time)
     monkeypatch.setattr(loop_module.jax, "block_until_ready", made.wait)
     monkeypatch.setattr(Loop, "_make_batch", make_slow_batch)
     return made
@@ -107,7 +104,31 @@ class _State:
     weights: Work
 
 
-def open_on(machine: Machine) -> Loop:
+@dataclasses.dataclass(frozen=True)
+class _Scorer:
+    """Scores in the host's own time, or in `behind` seconds of processes beside it."""
+
+    machine: Machine
+    behind: float = 0.0
+
+    def submit(self, problems: Any, responses: Any) -> Any:
+        if not self.behind:
+            self.machine.spend("reward")
+        return _Pending(self.machine, Work(self.machine.time + self.behind), len(responses))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    machine: Machine
+    done: Work
+    rows: int
+
+    def result(self) -> Scores:
+        self.machine.wait(self.done)
+        return Scores(np.zeros(self.rows, np.float32), np.ones(self.rows, bool), 0, None)
+
+
+def open_on(machine: Machine, *, behind: float = 0.0, **tables: dict[str, Any]) -> Loop:
     """A loop whose first prompts are made, at time 2."""
 
     def update(*args: Any) -> tuple[_State, Work]:
@@ -121,11 +142,11 @@ def open_on(machine: Machine) -> Loop:
         done = machine.dispatch("prefill")
         return done, done
 
-    setup = prepare_run(CONFIG)
+    setup = prepare_run(change(CONFIG, **tables))
     programs = Programs(
         sync=lambda weights: {"final_norm": machine.dispatch("sync")},
         sampler=SamplerPrograms(prefill, decode("decode")),
-        join=None,
+        join=lambda waves: waves[-1],
         update=update,
         score=None,
         validation=SamplerPrograms(prefill, decode("validation_decode")),
@@ -139,6 +160,7 @@ def open_on(machine: Machine) -> Loop:
             schedule=Schedule(0.1, 1),
             position=Position(),
             clock=PhaseClock(now=lambda: machine.time),
+            scorer=_Scorer(machine, behind),
         )
 
 
@@ -168,6 +190,36 @@ def test_each_phase_is_charged_for_its_own_work_in_the_pipeline(machine: Machine
     assert shares(second.phases) == {"sync": 1.0, "generate": 10.0, "reward": 3.0, "learn": 20.0}
     assert (second.elapsed_seconds, second.training_seconds) == (70.0, 70.0)
     assert loop.clock.elapsed == machine.time == 70.0
+
+
+def test_a_wave_is_scored_behind_the_next_one(machine: Machine) -> None:
+    loop = open_on(machine, batch={"size": 32, "wave": 16}, validation={"every_samples": 32})
+    loop.iterate()
+    record = loop.drain()
+    loop.close()
+    assert record is not None
+    # sync 2..3, the first wave 3..13 and its reward ..16, hidden; the second wave 13..23, ..26.
+    assert shares(record.phases) == {
+        "other": 2.0,
+        "sync": 1.0,
+        "generate": 20.0,
+        "reward": 3.0,
+        "learn": 20.0,
+    }
+    assert record.hidden == {"reward": 3.0, "prompts": 2.0}
+
+
+def test_scoring_in_processes_is_waited_for_after_the_last_wave(machine: Machine) -> None:
+    loop = open_on(
+        machine, behind=5.0, batch={"size": 32, "wave": 16}, validation={"every_samples": 32}
+    )
+    loop.iterate()
+    record = loop.drain()
+    loop.close()
+    assert record is not None
+    # The first wave's scores are there at 18, before the second wave is at 23.
+    assert shares(record.phases)["generate"] == 20.0
+    assert shares(record.phases)["reward"] == 5.0
 
 
 def test_prompts_slower_than_the_update_are_on_the_critical_path(machine: Machine) -> None:
@@ -245,11 +297,11 @@ def test_nothing_moves_between_host_and_device_unasked(
         with jax.transfer_guard("disallow"):
             assert loop.iterate() is not None
             # Metrics of the iteration before, responses, and the number of decode steps.
-            assert fetched == {"fetch": 3, "device_get": 3}
+            assert fetched == {"fetch": 2, "device_get": 2}
             loop.validate()
             loop.iterate()
             loop.drain()
-        assert fetched == {"fetch": 3 * 2 + 3, "device_get": 3 * 2 + 3}
+        assert fetched == {"fetch": 3 * 2, "device_get": 3 * 2}
 
 
 def test_rate_zero_moves_no_weight() -> None:
@@ -280,10 +332,10 @@ def test_the_first_update_moves_the_weights_by_the_recorded_rate() -> None:
 
 def test_prompts_are_those_of_their_groups_wherever_the_loop_starts() -> None:
     with open_loop() as loop:
-        source = TrainingPrompts(loop.setup.task, seed=0, held_out=loop.setup.held_out)
+        source = loop.setup.training(0)
         seen = []
         for _ in range(3):
-            seen += loop._next.texts
+            seen += loop._next.problems
             loop.iterate()
         assert seen == source[:6]  # two prompts an iteration
         later = Loop(
@@ -294,25 +346,40 @@ def test_prompts_are_those_of_their_groups_wherever_the_loop_starts() -> None:
             schedule=Schedule(0.1, 1),
             position=Position(iteration=2, samples=32, update=2),
             clock=PhaseClock(),
+            scorer=DirectScorer(loop.setup.reward),
         )
-        assert later._next.texts == source[4:6]
+        assert later._next.problems == source[4:6]
         assert jax.device_get(later._next.waves[0].groups).tolist() == [4] * 8 + [5] * 8
         later.close()
-    assert not set(map(loop.setup.task.content, seen)) & loop.setup.held_out
+    assert not {problem.content for problem in seen} & loop.setup.held_out
 
 
 def test_rewards_are_of_the_prompt_that_the_row_answers() -> None:
-    task = load_task(TaskConfig(name="addition"))
-    said = ["3", "7", "7", "3"]
-    responses = Responses(
-        tokens=np.array([[*task.tokenizer.encode(text), 2] for text in said], np.int32),
-        lengths=np.array([2, 2, 2, 2], np.int32),
-        ended=np.ones(4, bool),
-        decode_steps=2,
+    setup = prepare_run(
+        Config(batch=BatchConfig(size=8, group=2, wave=4), run=RunConfig(devices=1))
     )
-    scores, texts = score_responses(task, ["1+2=", "3+4="], responses, group=2)
-    assert texts == said
-    assert scores.rewards.tolist() == [1.0, 0.0, 1.0, 0.0]
+    problems = [Problem(prompt=f"{n}+1=", content=f"{n}", answer=n + 1) for n in range(1, 5)]
+    said = ["2", "7", "3", "7", "7", "4", "5", "5"]
+    waves = [
+        Rollouts(
+            tokens=np.array([[0, 0, *setup.tokenizer.encode(text), 2] for text in texts], np.int32),
+            starts=np.zeros(4, np.int32),
+            lengths=np.full(4, 2, np.int32),
+            ended=np.ones(4, bool),
+            log_probs=np.zeros((4, 2), np.float32),
+        )
+        for texts in (said[:4], said[4:])
+    ]
+    steps = [np.int32(2), np.int32(1)]
+    fetched = list(fetch_waves(waves, steps, problems, plan=setup.plan, max_prompt_length=2))
+    scorer = DirectScorer(setup.reward)
+    read = [read_responses(setup.tokenizer, responses) for responses, _ in fetched]
+    assert [r.text for part in read for r in part] == said
+    assert {(r.tokens, r.ended, r.limit) for part in read for r in part} == {(2, True, 2)}
+    parts = [scorer.submit(own, r).result() for (_, own), r in zip(fetched, read, strict=True)]
+    joined = join_scores(parts, name="addition")
+    assert joined.rewards.tolist() == [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    assert join_responses([responses for responses, _ in fetched]).decode_steps == 3
 
 
 def test_steady_counts_whole_iterations_and_their_tokens() -> None:

@@ -43,7 +43,10 @@ def test_greedy_is_the_sampler_of_temperature_zero_alone() -> None:
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"model": {"vocab": 31}}, r"model\.vocab = 31 is smaller than the tokenizer .* 32 tokens"),
+        (
+            {"model": {"vocab": 31}},
+            r"model\.vocab = 31 is smaller than the tokenizer, which has 32 tokens",
+        ),
         ({"run": {"devices": 9}}, r"run\.devices = 9, but 8 cpu device\(s\) are here"),
         ({"run": {"devices": 8}, "batch": {"size": 20, "group": 4}}, r"batch\.size = 20 .*16, 24"),
         ({"run": {"layout": "fdsp"}}, "fdsp"),

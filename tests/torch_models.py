@@ -58,7 +58,7 @@ def make_model(family: str, config: Any, weights: Any, dtype: Any = None) -> Any
         "head_dim": config.head_dim,
         "rms_norm_eps": config.norm_epsilon,
         "tie_word_embeddings": config.tied_head,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope.theta},
         "attn_implementation": "sdpa",  # eager takes its softmax in float32
         "pad_token_id": None,  # else that token gets no gradient
         "bos_token_id": None,

@@ -27,14 +27,14 @@ from jax_rl.config import (
     WarmStartConfig,
 )
 from jax_rl.config_file import config_to_dict
-from jax_rl.errors import UserError
 from jax_rl.learner.update import init_state
 from jax_rl.records import FILE_NAME, RunRecord
-from jax_rl.tasks.tokenizer import CharTokenizer
+from jax_rl.rewards.base import Problem, Response
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.loop import Loop, Position, Schedule
 from jax_rl.trainer.programs import Compiler, compile_programs
 from jax_rl.trainer.run import train
+from jax_rl.trainer.scoring import DirectScorer
 from jax_rl.trainer.setup import prepare_run
 from jax_rl.trainer.warm_start import make_warm_start
 
@@ -73,44 +73,49 @@ VARIED: dict[str, Any] = {
 """Everything that adds a program or cuts a batch."""
 
 
+def count_sevens(problem: Problem, response: Response) -> float:
+    return 0.2 * response.text.count("7")
+
+
+def fail_sometimes(problem: Problem, response: Response) -> float:
+    if response.text and response.text[0] in "01234":
+        raise RuntimeError(f"no verdict on {response.text}")
+    return count_sevens(problem, response)
+
+
+def fail_always(problem: Problem, response: Response) -> float:
+    return float("nan")
+
+
 class Sevens:
     """A two-digit prompt asks for sevens: 0.2 each, and four fit into a response."""
 
     name = "sevens"
     prompt_space = 100
+    quick_reward = True
+    reward = staticmethod(count_sevens)
 
     def __init__(self, config: TaskConfig):
-        self.tokenizer = CharTokenizer()
+        pass
 
-    def draw_prompt(self, rng: np.random.Generator) -> str:
-        return f"{rng.integers(100):02d}="
+    def draw(self, rng: np.random.Generator) -> Problem:
+        prompt = f"{rng.integers(100):02d}="
+        return Problem(prompt=prompt, content=prompt)
 
-    def solve(self, prompt: str, rng: np.random.Generator) -> str:
+    def solve(self, problem: Problem, rng: np.random.Generator) -> str:
         return "7"
-
-    def reward(self, prompt: str, response: str) -> float:
-        if len(prompt) != 3:
-            raise UserError(f"{prompt!r} is not a prompt of sevens, which are like '42='")
-        return 0.2 * response.count("7")
-
-    def content(self, prompt: str) -> str:
-        return prompt
 
 
 class SometimesBroken(Sevens):
     """The reward of a response that begins with a digit below 5 raises."""
 
-    def reward(self, prompt: str, response: str) -> float:
-        if response and response[0] in "01234":
-            raise RuntimeError(f"no verdict on {response}")
-        return super().reward(prompt, response)
+    reward = staticmethod(fail_sometimes)
 
 
 class Broken(Sevens):
     """The reward is never a number."""
 
-    def reward(self, prompt: str, response: str) -> float:
-        return float("nan")
+    reward = staticmethod(fail_always)
 
 
 def change(config: Config, **tables: dict[str, Any]) -> Config:
@@ -143,6 +148,7 @@ def open_loop(peak: float = 0.1, **tables: dict[str, Any]) -> Iterator[Loop]:
             schedule=Schedule(peak, 1),
             position=Position(),
             clock=PhaseClock(),
+            scorer=DirectScorer(setup.reward),
         )
         with contextlib.closing(loop):
             yield loop
@@ -152,9 +158,15 @@ def write_toml(path: Path, **tables: dict[str, Any]) -> Path:
     """The experiment as a configuration file."""
     lines: list[str] = []
     for table, values in config_to_dict(change(CONFIG, **tables)).items():
-        lines += [f"[{table}]", *(f"{name} = {json.dumps(v)}" for name, v in values.items())]
+        lines += [f"[{table}]", *(f"{name} = {_write(v)}" for name, v in values.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_write(v)}" for name, v in value.items()) + "}"
+    return json.dumps(value)
 
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:

@@ -281,6 +281,7 @@ def _score_responses(
         head_in_use(weights, config=spec.model, layout=spec.layout),
         tokens[:, prompt:],
         temperature,
+        bound=spec.model.final_softcap,
         chunk=SCORE_CHUNK,
     )
 

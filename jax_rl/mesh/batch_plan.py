@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from jax_rl.config import BatchConfig
+from jax_rl.config import BatchConfig, resize_batch
 from jax_rl.errors import UserError
 from jax_rl.mesh.layout import Layout
 
@@ -50,6 +50,7 @@ def plan_batch(batch: BatchConfig, layout: Layout, sizes: Mapping[str, int]) -> 
     Raises:
       UserError: a size that the shards do not divide, with the sizes near it that would do.
     """
+    batch = resize_batch(batch, batch.size)
     shards = math.prod(sizes[axis] for axis in layout.batch_axes)
     wave = batch.wave or batch.size
     minibatch = batch.size // batch.updates

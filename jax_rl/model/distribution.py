@@ -4,16 +4,24 @@ import jax
 import jax.numpy as jnp
 
 
-def sampled_logits(hidden: jax.Array, head: jax.Array, temperature: jax.Array) -> jax.Array:
+def softcap(x: jax.Array, bound: float) -> jax.Array:
+    """x, bent to stay within +-bound (arXiv:2408.00118); as it is for a bound of 0."""
+    return jnp.tanh(x / bound) * bound if bound else x
+
+
+def sampled_logits(
+    hidden: jax.Array, head: jax.Array, temperature: jax.Array, *, bound: float
+) -> jax.Array:
     """Float32 logits [..., v] of the distribution that training samples from.
 
     Args:
       hidden: [..., d].
       head: [v, d].
       temperature: [] float32, above 0; nothing is truncated.
+      bound: of the logits before the temperature, ModelConfig.final_softcap; 0: none.
     """
     logits = jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
-    return logits / temperature
+    return softcap(logits, bound) / temperature
 
 
 def pick_log_prob(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -29,6 +37,7 @@ def score_tokens(
     tokens: jax.Array,
     temperature: jax.Array,
     *,
+    bound: float,
     chunk: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probabilities and entropies without [b, t, v] logits in memory.
@@ -40,6 +49,7 @@ def score_tokens(
       head: [v, d].
       tokens: [b, t] int32.
       temperature: [] float32.
+      bound: of the logits, as for `sampled_logits`.
       chunk: tokens per chunk, cut to a divisor of t.
 
     Returns:
@@ -50,7 +60,7 @@ def score_tokens(
 
     @jax.checkpoint
     def score(head: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        logits = sampled_logits(part[0], head, temperature)  # [b, c, v]
+        logits = sampled_logits(part[0], head, temperature, bound=bound)  # [b, c, v]
         log_norm = jax.nn.logsumexp(logits, axis=-1)
         logs = jax.lax.stop_gradient(logits - log_norm[..., None])
         entropy = -jnp.sum(jnp.exp(logs) * logs, axis=-1)

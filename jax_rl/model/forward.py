@@ -2,8 +2,10 @@
 
 Weights come as the learner stores them (stacked, scanned, gathered a layer at a time) or as the
 sampler holds them (`unstack_layers`: already gathered and cast, one tree per layer, unrolled).
-Source: Llama (arXiv:2302.13971), grouped-query attention (arXiv:2305.13245), q/k norm and shapes
-as in Qwen3 (arXiv:2505.09388).
+What differs between families is a value of `ModelConfig`, never another function.
+Source: Llama (arXiv:2302.13971), grouped-query attention (arXiv:2305.13245), q/k norm as in Qwen3
+(arXiv:2505.09388), soft-capping as in Gemma 2 (arXiv:2408.00118), local layers and norms as in
+Gemma 3 (arXiv:2503.19786).
 """
 
 import dataclasses
@@ -16,12 +18,17 @@ import jax.numpy as jnp
 from jax_rl.config import ModelConfig
 from jax_rl.mesh.layout import Layout
 from jax_rl.model.cache import KVCache
+from jax_rl.model.distribution import softcap
+from jax_rl.model.rope import Rotation, rotate, rotations
 from jax_rl.model.weights import Weights, describe_weights, gather_for_use
 
 ACTIVATION = ("batch", None)
 """Of [b t, d], axis x in einsums; embed is whole in every activation. Outside of attention rows
 and length are one axis: the gradient of a weight then contracts one axis, where with two XLA
 writes a transposed copy of its operands."""
+
+View = tuple[jax.Array, Rotation]
+"""What a layer sees: its attention mask [b, t, s], and the rotation of its positions."""
 
 
 def forward(
@@ -53,11 +60,8 @@ def forward(
     columns = first + jnp.arange(tokens.shape[1], dtype=jnp.int32)  # [t]
     positions = jnp.maximum(columns[None, :] - starts[:, None], 0)  # [b, t]
     span = cache.columns if cache is not None else tokens.shape[1]
-    mask = _attention_mask(columns, starts, span)  # [b, t, s]
-    rotation = _rotations(positions, config)
-    block = functools.partial(
-        _block, mask=mask, rotation=rotation, first=first, config=config, layout=layout
-    )
+    everywhere, nearby = _make_views(columns, starts, positions, span, config)
+    block = functools.partial(_block, first=first, config=config, layout=layout)
 
     axes = jax.tree.map(lambda w: w.axes, describe_weights(config))
     dtype = jnp.dtype(config.compute_dtype)
@@ -66,6 +70,8 @@ def forward(
         top = gather_for_use(top, {name: axes[name] for name in top}, layout, dtype)
     with jax.named_scope("embed"):
         x = top["embedding"].at[tokens].get(out_sharding=layout.compute_spec(("batch", None, None)))
+        if config.embedding_scale:
+            x = x * jnp.asarray(config.embed**0.5, dtype)
     x = jnp.reshape(x, (-1, config.embed), out_sharding=layout.compute_spec(ACTIVATION))
 
     if cache is None:
@@ -73,21 +79,28 @@ def forward(
             lambda names: names[1:], axes["layers"], is_leaf=lambda n: isinstance(n, tuple)
         )
 
-        def scanned(x: jax.Array, layer: Weights) -> tuple[jax.Array, None]:
-            x, _, _ = block(gather_for_use(layer, layer_axes, layout, dtype), x, None, None)
+        def scanned(x: jax.Array, xs: tuple[Weights, jax.Array]) -> tuple[jax.Array, None]:
+            layer, local = xs
+            view = everywhere
+            if nearby is not None:
+                view = jax.tree.map(lambda a, b: jnp.where(local, b, a), everywhere, nearby)
+            x, _, _ = block(gather_for_use(layer, layer_axes, layout, dtype), x, None, None, view)
             return x, None
 
-        x, _ = jax.lax.scan(_rematerialised(scanned, config), x, weights["layers"])
+        local = jnp.isin(jnp.arange(config.layers), jnp.array(config.local_layers, jnp.int32))
+        x, _ = jax.lax.scan(_rematerialised(scanned, config), x, (weights["layers"], local))
     else:
         keys: list[jax.Array] = []
         values: list[jax.Array] = []
-        for layer, k, v in zip(weights["layers"], cache.keys, cache.values, strict=True):
-            x, k, v = block(layer, x, k, v)
+        layers = zip(weights["layers"], cache.keys, cache.values, strict=True)
+        for number, (layer, k, v) in enumerate(layers):
+            view = nearby if nearby is not None and number in config.local_layers else everywhere
+            x, k, v = block(layer, x, k, v, view)
             keys.append(k)
             values.append(v)
         cursor = cache.cursor + tokens.shape[1]
         cache = dataclasses.replace(cache, keys=tuple(keys), values=tuple(values), cursor=cursor)
-    hidden = _rms_norm(x, top["final_norm"], config.norm_epsilon)
+    hidden = _rms_norm(x, top["final_norm"], config)
     whole = layout.compute_spec(("batch", None, None))
     return jnp.reshape(hidden, (*tokens.shape, config.embed), out_sharding=whole), cache
 
@@ -118,33 +131,30 @@ def _rematerialised(function: Any, config: ModelConfig) -> Any:
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
-def _attention_mask(columns: jax.Array, starts: jax.Array, span: int) -> jax.Array:
-    """[b, t, s] bool: key column s is valid for the query at `columns[t]` of row b."""
+def _make_views(
+    columns: jax.Array, starts: jax.Array, positions: jax.Array, span: int, config: ModelConfig
+) -> tuple[View, View | None]:
+    """What global layers see, and what local ones see if there are any.
+
+    Key column s is seen by the query at `columns[t]` of row b if it is no padding and not later,
+    and by a local layer only inside its window.
+    """
     key = jnp.arange(span, dtype=jnp.int32)
-    causal = key[None, None, :] <= columns[None, :, None]
-    return causal & (key[None, None, :] >= starts[:, None, None])
+    behind = columns[None, :, None] - key[None, None, :]
+    seen = (behind >= 0) & (key[None, None, :] >= starts[:, None, None])
+    everywhere = (seen, rotations(positions, config.rope, config.head_dim))
+    if not config.local_layers:
+        return everywhere, None
+    turned = rotations(positions, config.rope, config.head_dim, local=True)
+    return everywhere, (seen & (behind < config.sliding_window), turned)
 
 
-def _rotations(positions: jax.Array, config: ModelConfig) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine [b, t, 1, h/2] of the rotary angles (arXiv:2104.09864)."""
-    half = config.head_dim // 2
-    frequency = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angle = positions.astype(jnp.float32)[:, :, None, None] * frequency[None, None, None, :]
-    return jnp.cos(angle), jnp.sin(angle)
-
-
-def _rotate(x: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Array:
-    cos, sin = rotation
-    low, high = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
-    return rotated.astype(x.dtype)
-
-
-def _rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
+def _rms_norm(x: jax.Array, scale: jax.Array, config: ModelConfig) -> jax.Array:
     wide = x.astype(jnp.float32)
-    root = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + epsilon)
+    mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+    root = jax.lax.rsqrt(mean_square + config.norm_epsilon)
     scale = jnp.expand_dims(scale.astype(jnp.float32), tuple(range(x.ndim - 1)))
-    return (wide * root * scale).astype(x.dtype)
+    return (wide * root * (scale + 1.0 if config.norm_offset else scale)).astype(x.dtype)
 
 
 def _block(
@@ -152,16 +162,17 @@ def _block(
     x: jax.Array,
     cached_keys: jax.Array | None,
     cached_values: jax.Array | None,
+    view: View,
     *,
-    mask: jax.Array,
-    rotation: tuple[jax.Array, jax.Array],
     first: jax.Array,
     config: ModelConfig,
     layout: Layout,
 ) -> tuple[jax.Array, Any, Any]:
     """One transformer block: [b t, d] -> [b t, d], and this layer's keys and values."""
+    mask, rotation = view
+    out = layout.compute_spec(ACTIVATION)
     with jax.named_scope("attention"):
-        normed = _rms_norm(x, layer["attention_norm"], config.norm_epsilon)
+        normed = _rms_norm(x, layer["attention_norm"], config)
         projected = _project(layer, normed, rotation, config, layout)
         # Heads before length, as they are cached: then neither product copies the cache.
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in projected)
@@ -169,22 +180,27 @@ def _block(
             at = (0, 0, first, 0)
             k = jax.lax.dynamic_update_slice(cached_keys, k, at)
             v = jax.lax.dynamic_update_slice(cached_values, v, at)
-        mixed = _attend(q, k, v, mask, layout)  # [b t, n, h]
-        out = layout.compute_spec(ACTIVATION)
-        x = x + jnp.einsum("xnh,nhd->xd", mixed, layer["o"], out_sharding=out)
+        mixed = _attend(q, k, v, mask, config, layout)  # [b t, n, h]
+        added = jnp.einsum("xnh,nhd->xd", mixed, layer["o"], out_sharding=out)
+        if config.post_norms:
+            added = _rms_norm(added, layer["attention_post_norm"], config)
+        x = x + added
     with jax.named_scope("mlp"):
-        normed = _rms_norm(x, layer["mlp_norm"], config.norm_epsilon)
+        normed = _rms_norm(x, layer["mlp_norm"], config)
         gate = jnp.einsum("xd,df->xf", normed, layer["gate"])
         up = jnp.einsum("xd,df->xf", normed, layer["up"])
-        hidden = jax.nn.silu(gate) * up
-        x = x + jnp.einsum("xf,fd->xd", hidden, layer["down"], out_sharding=out)
+        gate = jax.nn.silu(gate) if config.activation == "silu" else jax.nn.gelu(gate)
+        added = jnp.einsum("xf,fd->xd", gate * up, layer["down"], out_sharding=out)
+        if config.post_norms:
+            added = _rms_norm(added, layer["mlp_post_norm"], config)
+        x = x + added
     return x, k, v
 
 
 def _project(
     layer: Weights,
     x: jax.Array,
-    rotation: tuple[jax.Array, jax.Array],
+    rotation: Rotation,
     config: ModelConfig,
     layout: Layout,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -202,20 +218,26 @@ def _project(
         k = k + layer["k_bias"][None, None]
         v = v + layer["v_bias"][None, None]
     if config.qk_norm:
-        q = _rms_norm(q, layer["q_norm"], config.norm_epsilon)
-        k = _rms_norm(k, layer["k_norm"], config.norm_epsilon)
-    return _rotate(q, rotation), _rotate(k, rotation), v
+        q = _rms_norm(q, layer["q_norm"], config)
+        k = _rms_norm(k, layer["k_norm"], config)
+    return rotate(q, rotation), rotate(k, rotation), v
 
 
-def _attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, layout: Layout) -> jax.Array:
+def _attend(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    mask: jax.Array,
+    config: ModelConfig,
+    layout: Layout,
+) -> jax.Array:
     """Softmax attention of n query heads over k kv heads: [b t, n, h]; scores in float32."""
     b, n, t, h = q.shape
     kv_heads = k.shape[1]
     grouped_spec = layout.compute_spec(("batch", "kv_heads", None, None, None))
     grouped = jnp.reshape(q, (b, kv_heads, n // kv_heads, t, h), out_sharding=grouped_spec)
-    scores = jnp.einsum("bkgth,bksh->bkgts", grouped, k, preferred_element_type=jnp.float32) * (
-        h**-0.5
-    )
+    scores = jnp.einsum("bkgth,bksh->bkgts", grouped, k, preferred_element_type=jnp.float32)
+    scores = softcap(scores * (config.attention_scale or h**-0.5), config.attention_softcap)
     # A padding query sees no key; a large finite number keeps its softmax finite.
     scores = jnp.where(mask[:, None, None], scores, -1e30)
     shares = jax.nn.softmax(scores, axis=-1).astype(v.dtype)

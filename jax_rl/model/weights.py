@@ -45,22 +45,26 @@ def describe_weights(config: ModelConfig) -> Weights:
     def stacked(shape: tuple[int, ...], axes: tuple[str, ...], **kwargs: Any) -> Weight:
         return Weight((c.layers, *shape), ("layers", *axes), **kwargs)
 
+    scale: Literal["ones", "zeros"] = "zeros" if c.norm_offset else "ones"
     layers: Weights = {
-        "attention_norm": stacked((c.embed,), ("embed",), init="ones"),
+        "attention_norm": stacked((c.embed,), ("embed",), init=scale),
         "q": stacked((c.embed, c.heads, c.head_dim), ("embed", *heads), fan_in=c.embed),
         "k": stacked((c.embed, c.kv_heads, c.head_dim), ("embed", *kv_heads), fan_in=c.embed),
         "v": stacked((c.embed, c.kv_heads, c.head_dim), ("embed", *kv_heads), fan_in=c.embed),
         "o": stacked(
             (c.heads, c.head_dim, c.embed), (*heads, "embed"), fan_in=c.heads * c.head_dim
         ),
-        "mlp_norm": stacked((c.embed,), ("embed",), init="ones"),
+        "mlp_norm": stacked((c.embed,), ("embed",), init=scale),
         "gate": stacked((c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed),
         "up": stacked((c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed),
         "down": stacked((c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp),
     }
     if c.qk_norm:
-        layers["q_norm"] = stacked((c.head_dim,), ("head_dim",), init="ones")
-        layers["k_norm"] = stacked((c.head_dim,), ("head_dim",), init="ones")
+        layers["q_norm"] = stacked((c.head_dim,), ("head_dim",), init=scale)
+        layers["k_norm"] = stacked((c.head_dim,), ("head_dim",), init=scale)
+    if c.post_norms:
+        layers["attention_post_norm"] = stacked((c.embed,), ("embed",), init=scale)
+        layers["mlp_post_norm"] = stacked((c.embed,), ("embed",), init=scale)
     if c.attention_bias:
         layers["q_bias"] = stacked((c.heads, c.head_dim), heads, init="zeros")
         layers["k_bias"] = stacked((c.kv_heads, c.head_dim), kv_heads, init="zeros")
@@ -68,7 +72,7 @@ def describe_weights(config: ModelConfig) -> Weights:
     weights: Weights = {
         "embedding": Weight((c.vocab, c.embed), ("vocab", "embed"), fan_in=c.embed),
         "layers": layers,
-        "final_norm": Weight((c.embed,), ("embed",), init="ones"),
+        "final_norm": Weight((c.embed,), ("embed",), init=scale),
     }
     if not c.tied_head:
         weights["head"] = Weight((c.vocab, c.embed), ("vocab", "embed"), fan_in=c.embed)

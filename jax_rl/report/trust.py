@@ -70,9 +70,11 @@ def _describe_seeds(summary: StudySummary) -> str:
 
 
 def _describe_start(summary: StudySummary) -> str:
+    score = f"Validation score {text.format_score(summary.start_score)} before the first update."
+    if summary.checkpoint:
+        return f"{score} All runs started from {summary.checkpoint}; reading it is never counted."
     return (
-        f"Validation score {text.format_score(summary.start_score)} before the first update."
-        f" The supervised warm start took {text.format_duration(summary.warm_start_seconds)}"
+        f"{score} The supervised warm start took {text.format_duration(summary.warm_start_seconds)}"
         " when it was made; it is the same for all runs and its time is never counted."
     )
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from jax_rl.errors import UserError
-from jax_rl.tasks.base import Task
+from jax_rl.rewards.base import Problem, Response, Reward
+from jax_rl.rewards.check import Outcome, shorten, try_reward
 
-_LARGEST = float(np.finfo(np.float32).max)
+_SHOWN = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,45 +24,74 @@ class Scores:
     """How many are not valid."""
     first_failure: str | None
     """The first of them in words: its row, prompt, response and cause."""
+    timeouts: int = 0
+    """How many of the failures took longer than they may."""
 
 
-def score(task: Task, prompts: Sequence[str], responses: Sequence[str]) -> Scores:
-    """Rewards of the responses, response i being to prompt i.
+def score(
+    reward: Reward,
+    problems: Sequence[Problem],
+    responses: Sequence[Response],
+    *,
+    name: str | None = None,
+) -> Scores:
+    """Rewards of the responses, response i being to problem i, in this process.
 
-    A reward that raises, or is no finite float32 number, is 0 and not valid.
+    For rewards that take time linear in the response; others belong into a `RewardPool`. A
+    reward that raises, or is no finite float32 number, is 0 and not valid.
+
+    Args:
+      name: the task, where these are all the responses that have to be scored.
+
+    Raises:
+      UserError: `name` is given, and every single reward failed.
+      ValueError: as many problems as responses are needed.
+    """
+    pairs = zip(problems, responses, strict=True)
+    outcomes = [try_reward(reward, problem, response) for problem, response in pairs]
+    scores = gather_scores(outcomes, problems, responses)
+    return scores if name is None else check_scores(scores, name=name)
+
+
+def check_scores(scores: Scores, *, name: str) -> Scores:
+    """The scores as they are.
+
+    Args:
+      name: the task, for the message.
 
     Raises:
       UserError: every single reward failed.
-      ValueError: as many prompts as responses are needed.
     """
-    rewards = np.zeros(len(prompts), np.float32)
-    valid = np.ones(len(prompts), bool)
-    first_failure = None
-    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        try:
-            rewards[row] = _check_reward(task.reward(prompt, response))
-        except Exception as error:  # a reward is a fork's own code and may raise anything
-            valid[row] = False
-            if first_failure is None:
-                first_failure = (
-                    f"row {row}: prompt {prompt!r}, response {response!r}:"
-                    f" {type(error).__name__}: {error}"
-                )
-    failures = len(prompts) - int(valid.sum())
-    if failures and failures == len(prompts):
+    if scores.failures and scores.failures == len(scores.valid):
         raise UserError(
-            f"task {task.name!r}: the reward failed on all {failures} responses; it has to return"
-            f" a finite number for every response. The first failure, {first_failure}"
+            f"task {name!r}: the reward failed on all {scores.failures} responses; it has to return"
+            " a finite number for every response. The first failure,"
+            f" {scores.first_failure}"
         )
-    return Scores(rewards=rewards, valid=valid, failures=failures, first_failure=first_failure)
+    return scores
 
 
-def _check_reward(value: float | None) -> float:
-    """The reward as a float; one that is not finite in float32 raises."""
-    if value is None:
-        raise TypeError("the reward is None, not a number")
-    reward = float(value)
-    # Not `reward > _LARGEST`: every comparison with NaN is False.
-    if not abs(reward) <= _LARGEST:
-        raise ValueError(f"the reward is {reward}, not a finite float32 number")
-    return reward
+def gather_scores(
+    outcomes: Sequence[Outcome], problems: Sequence[Problem], responses: Sequence[Response]
+) -> Scores:
+    """The scores that n outcomes make."""
+    failed = [row for row, outcome in enumerate(outcomes) if outcome.failure]
+    first_failure = None
+    if failed:
+        row = failed[0]
+        first_failure = _describe(row, outcomes[row], problems[row], responses[row])
+    valid = np.ones(len(outcomes), bool)
+    valid[failed] = False
+    return Scores(
+        rewards=np.array([outcome.reward for outcome in outcomes], np.float32),
+        valid=valid,
+        failures=len(failed),
+        first_failure=first_failure,
+        timeouts=sum(outcome.timed_out for outcome in outcomes),
+    )
+
+
+def _describe(row: int, outcome: Outcome, problem: Problem, response: Response) -> str:
+    place = f" ({problem.place})" if problem.place else ""
+    prompt, text = shorten(repr(problem.prompt), _SHOWN), shorten(repr(response.text), _SHOWN)
+    return f"row {row}{place}: prompt {prompt}, response {text}: {outcome.failure}"

@@ -57,7 +57,7 @@ class Rollouts:
 
 
 @struct.dataclass
-class _Decoding:
+class Decoding:
     """The carry of the decode loop, after `step` tokens of every row have been drawn."""
 
     cache: KVCache
@@ -121,77 +121,146 @@ def decode(
       hidden: [n, d] states that predict the first token.
       prompts: the prompts, for the sample ids and the rollouts' prompt columns.
       key: the seed's typed threefry key.
-      temperature: [] float32 above 0 (ignored by a greedy sampler, which scores at 1).
+      temperature: [] float32 above 0; a greedy sampler only scores with it.
       spec: the sampler.
 
     Returns:
       rollouts, the number of decode steps [] int32, and the cache's buffers.
     """
+    decoding = _draw_first(weights, cache, hidden, prompts, key, temperature, spec)
+    limit = jnp.int32(spec.max_response_length)
+    decoding = _draw_until(weights, decoding, prompts, key, temperature, limit, spec)
+    columns = spec.layout.compute_spec(("batch", None))
+    rollouts = Rollouts(
+        tokens=jnp.concatenate(
+            [copy_rows(prompts.tokens, spec.copies, columns), decoding.responses], axis=1
+        ),
+        starts=decoding.cache.starts,
+        lengths=decoding.lengths,
+        ended=decoding.ended,
+        log_probs=decoding.log_probs,
+    )
+    return rollouts, decoding.step, decoding.cache
+
+
+@partial(jax.jit, static_argnames=("spec",), donate_argnames=("cache",))
+def begin_decoding(
+    weights: Weights,
+    cache: KVCache,
+    hidden: jax.Array,
+    prompts: Prompts,
+    key: jax.Array,
+    temperature: jax.Array,
+    spec: SamplerSpec,
+) -> Decoding:
+    """The first token of every row; arguments as for `decode`, which goes on to the end."""
+    return _draw_first(weights, cache, hidden, prompts, key, temperature, spec)
+
+
+@partial(jax.jit, static_argnames=("spec",), donate_argnames=("decoding",))
+def continue_decoding(
+    weights: Weights,
+    decoding: Decoding,
+    prompts: Prompts,
+    key: jax.Array,
+    temperature: jax.Array,
+    until: jax.Array,
+    spec: SamplerSpec,
+) -> Decoding:
+    """Goes on until `until` [] int32 tokens of every row are drawn, or all rows have ended."""
+    return _draw_until(weights, decoding, prompts, key, temperature, until, spec)
+
+
+def _draw_first(
+    weights: Weights,
+    cache: KVCache,
+    hidden: jax.Array,
+    prompts: Prompts,
+    key: jax.Array,
+    temperature: jax.Array,
+    spec: SamplerSpec,
+) -> Decoding:
     if cache.columns < spec.columns:
         raise ValueError(f"the cache has {cache.columns} columns, {spec.columns} are needed")
-    layout, limit = spec.layout, spec.max_response_length
-    head = weights["embedding" if spec.model.tied_head else "head"]
     row_keys = fold_sample_ids(key, prompts.groups, prompts.members)
-    ends = jnp.array(spec.end_ids, jnp.int32)
+    drawn = _draw(weights, hidden, jnp.int32(0), row_keys, temperature, spec)
+    return _record(_begin(cache, spec), *drawn, spec)
 
-    def draw(hidden: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-        with jax.named_scope("draw"):
-            logits = sampled_logits(hidden, head, temperature)  # [n, v]
-            if spec.greedy:
-                tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-            else:
-                tokens = draw_tokens(logits, draw_uniforms(row_keys, step), layout=layout)
-            return tokens, pick_log_prob(logits, tokens)
 
-    def record(state: _Decoding, tokens: jax.Array, log_probs: jax.Array) -> _Decoding:
-        live = ~state.ended
-        tokens = jnp.where(live, tokens, spec.pad_id)
-        at = (0, state.step)
-        update = jax.lax.dynamic_update_slice
-        return dataclasses.replace(
-            state,
-            step=state.step + 1,
-            last=tokens,
-            responses=update(state.responses, tokens[:, None], at),
-            log_probs=update(state.log_probs, jnp.where(live, log_probs, 0.0)[:, None], at),
-            lengths=state.lengths + live.astype(jnp.int32),
-            ended=state.ended | jnp.any(tokens[:, None] == ends[None, :], axis=-1),
-        )
+def _draw_until(
+    weights: Weights,
+    decoding: Decoding,
+    prompts: Prompts,
+    key: jax.Array,
+    temperature: jax.Array,
+    until: jax.Array,
+    spec: SamplerSpec,
+) -> Decoding:
+    row_keys = fold_sample_ids(key, prompts.groups, prompts.members)
 
-    def advance(state: _Decoding) -> _Decoding:
+    def advance(state: Decoding) -> Decoding:
         hidden, cache = forward(
             weights,
             state.last[:, None],
             state.cache.starts,
             state.cache,
             config=spec.model,
-            layout=layout,
+            layout=spec.layout,
         )
         assert cache is not None
-        tokens, log_probs = draw(hidden[:, 0], state.step)
-        return record(dataclasses.replace(state, cache=cache), tokens, log_probs)
+        drawn = _draw(weights, hidden[:, 0], state.step, row_keys, temperature, spec)
+        return _record(dataclasses.replace(state, cache=cache), *drawn, spec)
 
-    state = record(_begin_decoding(cache, spec), *draw(hidden, jnp.int32(0)))
-    state = jax.lax.while_loop(lambda s: (s.step < limit) & ~jnp.all(s.ended), advance, state)
-    columns = layout.compute_spec(("batch", None))
-    rollouts = Rollouts(
-        tokens=jnp.concatenate(
-            [copy_rows(prompts.tokens, spec.copies, columns), state.responses], axis=1
-        ),
-        starts=state.cache.starts,
-        lengths=state.lengths,
-        ended=state.ended,
-        log_probs=state.log_probs,
+    end = jnp.minimum(until, spec.max_response_length)
+    return jax.lax.while_loop(lambda s: (s.step < end) & ~jnp.all(s.ended), advance, decoding)
+
+
+def _draw(
+    weights: Weights,
+    hidden: jax.Array,
+    step: jax.Array,
+    row_keys: jax.Array,
+    temperature: jax.Array,
+    spec: SamplerSpec,
+) -> tuple[jax.Array, jax.Array]:
+    """Token and log-probability of every row, [n] each."""
+    with jax.named_scope("draw"):
+        head = weights["embedding" if spec.model.tied_head else "head"]
+        bound = spec.model.final_softcap
+        logits = sampled_logits(hidden, head, temperature, bound=bound)  # [n, v]
+        if spec.greedy:
+            tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        else:
+            tokens = draw_tokens(logits, draw_uniforms(row_keys, step), layout=spec.layout)
+        return tokens, pick_log_prob(logits, tokens)
+
+
+def _record(
+    state: Decoding, tokens: jax.Array, log_probs: jax.Array, spec: SamplerSpec
+) -> Decoding:
+    """The carry with one token more of every row that has not ended."""
+    live = ~state.ended
+    tokens = jnp.where(live, tokens, spec.pad_id)
+    at = (0, state.step)
+    update = jax.lax.dynamic_update_slice
+    ends = jnp.array(spec.end_ids, jnp.int32)
+    return dataclasses.replace(
+        state,
+        step=state.step + 1,
+        last=tokens,
+        responses=update(state.responses, tokens[:, None], at),
+        log_probs=update(state.log_probs, jnp.where(live, log_probs, 0.0)[:, None], at),
+        lengths=state.lengths + live.astype(jnp.int32),
+        ended=state.ended | jnp.any(tokens[:, None] == ends[None, :], axis=-1),
     )
-    return rollouts, state.step, state.cache
 
 
-def _begin_decoding(cache: KVCache, spec: SamplerSpec) -> _Decoding:
+def _begin(cache: KVCache, spec: SamplerSpec) -> Decoding:
     rows = cache.starts.shape[0]
     row = spec.layout.compute_spec(("batch",))
     square = spec.layout.compute_spec(("batch", None))
     limit = spec.max_response_length
-    return _Decoding(
+    return Decoding(
         cache=cache,
         step=jnp.int32(0),
         last=jnp.full((rows,), spec.pad_id, jnp.int32, out_sharding=row),

@@ -71,7 +71,7 @@ def analyse(directory: Path) -> StudySummary:
         factor=int(config["study"]["factor"]),
         group=int(config["batch"]["group"]),
         layout=str(start.layout.get("name", config["run"]["layout"])),
-        task=f"{config['task']['name']}, difficulty {config['task']['difficulty']}",
+        task=_describe_task(config["task"]),
         parameters=start.parameters,
         device=describe_device(start),
         versions=start.versions,
@@ -81,6 +81,7 @@ def analyse(directory: Path) -> StudySummary:
         validation_noise=estimate_noise(cells),
         start_score=_mean_start(cells),
         warm_start_seconds=max(warm_starts, default=0.0),
+        checkpoint=str(config["model"].get("checkpoint", "")),
         batches=results,
         cells=cells,
         planned_cells=len(planned),
@@ -93,6 +94,15 @@ def analyse(directory: Path) -> StudySummary:
             planned, runs, cells, [cell.name for cell in usable], results, config
         ),
     )
+
+
+def _describe_task(task: dict[str, Any]) -> str:
+    """The task, and what its problems come from."""
+    if task.get("train"):
+        return f"{task['name']}, {task['train']}"
+    if task.get("dataset"):
+        return f"{task['name']}, {task['dataset']}"
+    return f"{task['name']}, difficulty {task['difficulty']}"
 
 
 def write_summary(summary: StudySummary, directory: Path) -> Path:

@@ -15,6 +15,8 @@ FEWEST_GRID_POINTS = 5
 # Tables whose settings the runs of a study share, and the settings in them that it varies.
 _SHARED = (
     "task",
+    "text",
+    "reward",
     "model",
     "warm_start",
     "batch",

@@ -152,6 +152,7 @@ class StudySummary:
     validation_noise: float  # standard deviation of scores about the isotonic fit
     start_score: float
     warm_start_seconds: float
+    checkpoint: str  # directory that all runs started from; empty: the warm start
     batches: list[BatchResult]
     cells: list[Cell]  # in the order of running
     planned_cells: int

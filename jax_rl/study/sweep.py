@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_rl.config import Config, study_batches
+from jax_rl.config import Config, resize_batch, study_batches
 from jax_rl.config_file import config_to_dict, validate
 from jax_rl.errors import DivergedError, UserError
 from jax_rl.learner.schedule import scaled_rate
@@ -58,22 +58,15 @@ def run_study(config: Config, directory: str | Path, *, progress: bool = True) -
 def make_cell_config(config: Config, batch: int, seed: int) -> Config:
     """The configuration of one cell: the batch, the rate moved with it, the seed."""
     sizes = config.batch
-    minibatch = batch // sizes.updates
     rate = scaled_rate(
         config.optimizer.learning_rate,
         rule=config.study.rate_rule,
-        minibatch=minibatch,
+        minibatch=batch // sizes.updates,
         reference_minibatch=sizes.size // sizes.updates,
     )
     return dataclasses.replace(
         config,
-        batch=dataclasses.replace(
-            sizes,
-            size=batch,
-            # What fits the memory stays; a batch below it is taken whole.
-            microbatch=min(sizes.microbatch, minibatch),
-            wave=min(sizes.wave, batch),
-        ),
+        batch=resize_batch(sizes, batch),
         optimizer=dataclasses.replace(config.optimizer, learning_rate=rate),
         run=dataclasses.replace(config.run, seed=seed),
     )

@@ -1,18 +1,22 @@
 """Partition: "137/3!5:" asks for 137 as a sum of 3 different two-digit numbers without a 5."""
 
 import functools
-import re
 
 import numpy as np
 
 from jax_rl.config import TaskConfig
 from jax_rl.errors import UserError
+from jax_rl.rewards.base import Problem, Response
 from jax_rl.rewards.verify import is_distinct_sum
-from jax_rl.tasks.tokenizer import CharTokenizer
+from jax_rl.tasks.fields import refuse_unused
 
 _FEWEST, _MOST = 2, 4  # parts of a sum
 _MOST_DIGITS = 3
-_PROMPT = re.compile(r"(\d+)/(\d)!(\d):", re.ASCII)
+
+
+def score_partition(problem: Problem, response: Response) -> float:
+    """1 for different allowed numbers, as many as asked for, with the asked sum; else 0."""
+    return float(is_distinct_sum(response.text, **problem.answer))
 
 
 class Partition:
@@ -21,17 +25,22 @@ class Partition:
     `config.difficulty` is the digits of each part, which does not begin with 0. How many
     parts and which digit is forbidden are uniform; the total is that of parts drawn uniformly,
     so every prompt has an answer.
+
+    Raises:
+      UserError: a difficulty out of range, or a field that the task does not use.
     """
 
     name = "partition"
+    quick_reward = True
+    reward = staticmethod(score_partition)
 
     def __init__(self, config: TaskConfig):
+        refuse_unused(config, ("difficulty",))
         if not 1 <= config.difficulty <= _MOST_DIGITS:
             raise UserError(
                 f"task.difficulty = {config.difficulty}: partition takes the digits of each"
                 f" part, 1 to {_MOST_DIGITS}"
             )
-        self.tokenizer = CharTokenizer()
         self._digits = config.difficulty
         numbers = range(10 ** (self._digits - 1), 10**self._digits)
         # _allowed[f]: the numbers that parts may be when f is the forbidden digit, ascending.
@@ -44,52 +53,41 @@ class Partition:
         """Totals that can be reached, over all numbers of parts and forbidden digits."""
         return sum(_count_totals(numbers) for numbers in self._allowed)
 
-    def draw_prompt(self, rng: np.random.Generator) -> str:
+    def draw(self, rng: np.random.Generator) -> Problem:
         """The total of randomly drawn parts."""
         extra, forbidden = divmod(int(rng.integers((_MOST - _FEWEST + 1) * 10)), 10)
         numbers = self._allowed[forbidden]
         parts: set[int] = set()
         while len(parts) < _FEWEST + extra:
             parts.add(numbers[rng.integers(len(numbers))])
-        return f"{sum(parts)}/{len(parts)}!{forbidden}:"
+        return self.ask(sum(parts), parts=len(parts), forbidden=forbidden)
 
-    def solve(self, prompt: str, rng: np.random.Generator) -> str:
+    def ask(self, total: int, *, parts: int, forbidden: int) -> Problem:
+        """The problem of `total` as a sum of `parts` numbers without the digit `forbidden`."""
+        content = f"{total}/{parts}!{forbidden}"
+        answer = {
+            "total": total,
+            "parts": parts,
+            "digits": self._digits,
+            "forbidden": str(forbidden),
+        }
+        return Problem(prompt=f"{content}:", content=content, answer=answer)
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> str:
         """One of the right responses; every one of them can come up.
 
         Raises:
-          UserError: the prompt has no solution.
+          UserError: the problem has no solution.
         """
-        total, count, forbidden = _read_prompt(prompt)
-        parts = _find_parts(self._allowed[forbidden], total, count, (), rng)
+        asked = problem.answer
+        numbers = self._allowed[int(asked["forbidden"])]
+        parts = _find_parts(numbers, asked["total"], asked["parts"], (), rng)
         if parts is None:
             raise UserError(
-                f"{prompt!r} has no solution in numbers of task.difficulty = {self._digits} digits"
+                f"{problem.prompt!r} has no solution in numbers of task.difficulty ="
+                f" {self._digits} digits"
             )
         return "+".join(map(str, parts))
-
-    def reward(self, prompt: str, response: str) -> float:
-        """1 for different allowed numbers, as many as asked for, with the asked sum; else 0."""
-        total, count, forbidden = _read_prompt(prompt)
-        return float(
-            is_distinct_sum(
-                response, total, parts=count, digits=self._digits, forbidden=str(forbidden)
-            )
-        )
-
-    def content(self, prompt: str) -> str:
-        """The prompt itself: no two ask for the same."""
-        total, count, forbidden = _read_prompt(prompt)
-        return f"{total}/{count}!{forbidden}"
-
-
-def _read_prompt(prompt: str) -> tuple[int, int, int]:
-    match = _PROMPT.fullmatch(prompt)
-    if match is None or not _FEWEST <= int(match[2]) <= _MOST:
-        raise UserError(
-            f"{prompt!r} is not a prompt of partition, which are like '137/3!5:'"
-            f" with {_FEWEST} to {_MOST} parts"
-        )
-    return int(match[1]), int(match[2]), int(match[3])
 
 
 def _find_parts(

@@ -1,125 +1,90 @@
-"""Which prompt comes when: held-out validation prompts, and training prompts by group.
+"""Which problem comes when, and its tokens: held-out problems, and those of training by group.
 
-The prompt of group g is a pure function of (seed, g), whatever the batch, the order of access
-or the number of readers; the generator's stream, and so the prompt, is that of the installed
+The problem of group g is a pure function of (seed, g), whatever the batch, the order of access
+or the number of readers; the generator's stream, and so the problem, is that of the installed
 NumPy, which the run's record names.
 """
 
 import dataclasses
-from collections.abc import Container, Generator, Iterator, Sequence
-from typing import overload
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 
 from jax_rl.errors import UserError
-from jax_rl.tasks.base import Task
-from jax_rl.tasks.tokenizer import Tokenizer
+from jax_rl.rewards.base import Problem
+from jax_rl.tasks.base import RowsTask, Task, has_rows, is_drawn
+from jax_rl.tasks.drawn import DrawnProblems, draw_example, draw_validation
+from jax_rl.tasks.epochs import EpochProblems, hold_out
+from jax_rl.tasks.problems import Rows
+from jax_rl.text.base import Tokenizer
 
-GROUPS = 2**31 - 1
-# Word 3 of the Philox counter: streams of one (seed, g) that no number of draws can join.
-_TRAINING, _VALIDATION, _EXAMPLES = 0, 1, 2
-# Fruitless draws in a row, after which what is left of the task is taken to be out of reach.
-_PATIENCE = 10_000
 _READ_AHEAD = 2
+_SHOWN = 80  # characters of a prompt in a message
 
 
-class _Streams:
-    """The generators of one (seed, stream), by group; one Philox is re-keyed for all of them.
+def validation_problems(task: Task, count: int, *, seed: int) -> tuple[Problem, ...]:
+    """The held-out set: `count` problems, all of different content; a smaller set is its start.
 
-    Re-keying takes a seventh of the time that a new bit generator does.
-    """
-
-    def __init__(self, seed: int, stream: int):
-        if not 0 <= seed < 2**64:
-            raise UserError(f"seed = {seed}: a seed of prompts is from 0 to 2^64 - 1")
-        self._bits = np.random.Philox(key=seed, counter=stream << 192)
-        self._rng = np.random.Generator(self._bits)
-        self._state = self._bits.state
-
-    def at(self, group: int) -> np.random.Generator:
-        """The generator of this group, at its start; the one before it is no longer valid."""
-        self._state["state"]["key"][1] = group
-        self._bits.state = self._state
-        return self._rng
-
-
-def validation_prompts(task: Task, count: int, *, seed: int) -> tuple[str, ...]:
-    """The held-out set: `count` prompts, all of different content; a smaller set is its start.
+    Drawn ones are drawn from a stream of their own. Rows come from `task.held_out` if it has
+    any, else from `task.training`, in the order of a permutation by the seed.
 
     Raises:
-      UserError: the set would take more than half of the task's contents from training.
+      UserError: the set would take more than half of the task's contents from training, or
+        there are fewer held-out rows.
     """
-    if not 1 <= count <= task.prompt_space // 2:
-        raise UserError(
-            f"validation.prompts = {count}: task {task.name!r} has {task.prompt_space} different"
-            f" prompts, and at least 1 and at most half of them ({task.prompt_space // 2}) can be"
-            " held out; change validation.prompts or raise task.difficulty"
-        )
-    rng = _Streams(seed, _VALIDATION).at(0)
-    prompts: dict[str, str] = {}  # by content
-    for _ in range(count):
-        prompt, content = _draw_outside(task, rng, prompts)
-        prompts[content] = prompt
-    return tuple(prompts.values())
+    if is_drawn(task):
+        return draw_validation(task, count, seed=seed)
+    if has_rows(task):
+        return hold_out(task, count, seed=seed)
+    raise TypeError(f"{task!r} is neither a DrawnTask nor a RowsTask")
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingPrompts(Sequence[str]):
-    """The prompts of training by group, as a random-access source in grain's protocol.
-
-    `source[g]` is the prompt of group g, `source[a:b]` the list of those of groups a .. b - 1,
-    at less than half the cost for each.
-    """
-
-    task: Task
-    seed: int = dataclasses.field(kw_only=True)
-    """From 0 to 2^64 - 1."""
-    held_out: frozenset[str] = dataclasses.field(kw_only=True)
-    """Contents that never come up."""
-
-    def __len__(self) -> int:
-        """Number of groups; more than any run reads."""
-        return GROUPS
-
-    @overload
-    def __getitem__(self, group: int) -> str: ...
-
-    @overload
-    def __getitem__(self, group: slice) -> list[str]: ...
-
-    def __getitem__(self, group: int | slice) -> str | list[str]:
-        """The prompt of a group, or the prompts of a range of groups.
-
-        Raises:
-          IndexError: there is no such group.
-          UserError: nothing but held-out prompts is drawn.
-        """
-        streams = _Streams(self.seed, _TRAINING)
-        if isinstance(group, slice):
-            return [self._draw(streams, g) for g in range(GROUPS)[group]]
-        return self._draw(streams, _check_group(group))
-
-    def _draw(self, streams: _Streams, group: int) -> str:
-        return _draw_outside(self.task, streams.at(group), self.held_out)[0]
-
-
-def worked_example(source: TrainingPrompts, g: int) -> tuple[str, str]:
-    """Prompt and response of supervised example g; held-out prompts never come up.
-
-    A pure function of (source.seed, g), from another stream than the prompt of group g.
-    """
-    rng = _Streams(source.seed, _EXAMPLES).at(_check_group(g))
-    prompt, _ = _draw_outside(source.task, rng, source.held_out)
-    return prompt, source.task.solve(prompt, rng)
-
-
-def prompt_batches(
-    source: Sequence[str], *, prompts: int, start_group: int
-) -> Iterator[tuple[int, list[str]]]:
-    """First group and prompts of iteration after iteration, read ahead in a thread.
+def training_problems(task: Task, *, seed: int, held_out: frozenset[str]) -> Sequence[Problem]:
+    """The problem of every group, a pure function of (seed, g); slices are cheap.
 
     Args:
-      source: the prompt of every group.
+      task: drawn, or with rows, of which each epoch gives a permutation.
+      seed: from 0 to 2^64 - 1.
+      held_out: contents that never come up.
+
+    Raises:
+      UserError: every row is held out.
+    """
+    if is_drawn(task):
+        return DrawnProblems(task, seed=seed, held_out=held_out)
+    if has_rows(task):
+        return EpochProblems(task, seed=seed, held_out=held_out)
+    raise TypeError(f"{task!r} is neither a DrawnTask nor a RowsTask")
+
+
+def worked_example(source: Sequence[Problem], g: int) -> tuple[Problem, str]:
+    """Problem and response of supervised example g; held-out problems never come up.
+
+    A pure function of (seed, g), from another stream than the problem of group g.
+
+    Args:
+      source: the training problems of a task that draws them.
+      g: number of the example.
+
+    Raises:
+      UserError: the problems come from a data set, which has no worked responses.
+    """
+    if not isinstance(source, DrawnProblems):
+        raise UserError(
+            "warm_start.updates is above 0, but the task reads its problems from a data set and"
+            " cannot write worked responses; set it to 0 and start from a checkpoint"
+            " (model.checkpoint)"
+        )
+    return draw_example(source, g)
+
+
+def problem_batches(
+    source: Sequence[Problem], *, prompts: int, start_group: int
+) -> Iterator[tuple[int, list[Problem]]]:
+    """First group and problems of iteration after iteration, read ahead in a thread.
+
+    Args:
+      source: the problem of every group.
       prompts: prompts per iteration, P; the groups of an iteration are consecutive.
       start_group: group of the first prompt; to resume, the one after the last that was used.
 
@@ -134,12 +99,12 @@ def prompt_batches(
             f"prompts = {prompts} must be at least 1, start_group = {start_group} at least 0"
         )
     # A whole iteration is one element: what grain costs for an element (27 us measured) is more
-    # than what drawing a prompt does (9 us).
+    # than what drawing a problem does (9 us).
     iterations = _Iterations(source, prompts=prompts, start_group=start_group)
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=_READ_AHEAD)
     reader = iter(grain.MapDataset.source(iterations).to_iter_dataset(options))
 
-    def read() -> Generator[tuple[int, list[str]], None, None]:
+    def read() -> Generator[tuple[int, list[Problem]], None, None]:
         try:
             yield from reader
         finally:
@@ -150,63 +115,115 @@ def prompt_batches(
 
 @dataclasses.dataclass(frozen=True)
 class _Iterations:
-    """Element i is the first group of iteration i and its prompts; grain's protocol."""
+    """Element i is the first group of iteration i and its problems; grain's protocol."""
 
-    source: Sequence[str]
+    source: Sequence[Problem]
     prompts: int = dataclasses.field(kw_only=True)
     start_group: int = dataclasses.field(kw_only=True)
 
     def __len__(self) -> int:
         return max(0, len(self.source) - self.start_group) // self.prompts
 
-    def __getitem__(self, iteration: int) -> tuple[int, list[str]]:
+    def __getitem__(self, iteration: int) -> tuple[int, list[Problem]]:
         first = self.start_group + iteration * self.prompts
         return first, list(self.source[first : first + self.prompts])
 
 
+def drop_long(
+    task: RowsTask, tokenizer: Tokenizer, *, max_prompt_length: int, policy: str
+) -> tuple[RowsTask, int]:
+    """The task without the rows whose prompt is longer than the limit, and their number.
+
+    Args:
+      task: rows, held-out ones included; each is tokenized once.
+      tokenizer: the policy's.
+      max_prompt_length: tokens, the chat template's own included.
+      policy: `task.long_prompts`: "refuse" raises, "drop" leaves them out and notes it.
+
+    Raises:
+      UserError: a row is too long, and the policy is "refuse"; or no training row is left.
+    """
+    rows = [*task.training, *task.held_out]
+    lengths = [len(tokenizer.encode_prompt(problem.prompt)) for problem in rows]
+    long = [length > max_prompt_length for length in lengths]
+    if not any(long):
+        return task, 0
+    dropped, longest = sum(long), max(lengths)
+    first = long.index(True)
+    if policy == "refuse" or all(long[: len(task.training)]):
+        raise UserError(
+            f"{_name(rows[first], first)} has {lengths[first]} tokens, and task.max_prompt_length"
+            f" is {max_prompt_length}; {dropped} of {len(rows)} rows are longer, the longest with"
+            f" {longest}. task.max_prompt_length = {longest} takes them all"
+            + ("; task.long_prompts = 'drop' leaves them out" if policy == "refuse" else "")
+        )
+    kept = [problem for problem, is_long in zip(rows, long, strict=True) if not is_long]
+    trained = len(task.training) - sum(long[: len(task.training)])
+    fewer = Rows(
+        name=task.name,
+        training=tuple(kept[:trained]),
+        held_out=tuple(kept[trained:]),
+        quick_reward=task.quick_reward,
+        find_reward=lambda: task.reward,
+        notes=(
+            *task.notes,
+            f"rows left out with prompts of more than {max_prompt_length} tokens: {dropped} of"
+            f" {len(rows)}; the longest has {longest}, the first is {rows[first].place}",
+        ),
+    )
+    if task.held_out and not fewer.held_out:
+        raise UserError(
+            f"all {len(task.held_out)} rows of task.validation have prompts of more than"
+            f" task.max_prompt_length = {max_prompt_length} tokens; the longest has {longest}"
+        )
+    return fewer, dropped
+
+
 def encode_prompts(
-    tokenizer: Tokenizer, prompts: Sequence[str], *, max_prompt_length: int
+    tokenizer: Tokenizer, problems: Sequence[Problem], *, max_prompt_length: int, vocab: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of the prompts, right-aligned: padding stands on the left.
+
+    Args:
+      tokenizer: the policy's.
+      problems: n of them.
+      max_prompt_length: tokens, the chat template's own included.
+      vocab: rows of the policy's embedding; may be fewer than the tokenizer has ids.
 
     Returns:
       tokens: [n, max_prompt_length] int32.
       lengths: [n] int32; row i ends with its lengths[i] tokens.
 
     Raises:
-      UserError: a prompt is too long, or has a character without a token.
+      UserError: a prompt is too long, or has a token without a row in the embedding.
     """
-    tokens = np.full((len(prompts), max_prompt_length), tokenizer.pad_id, np.int32)
-    lengths = np.zeros(len(prompts), np.int32)
-    for row, prompt in enumerate(prompts):
-        ids = tokenizer.encode_prompt(prompt)
+    # The tokenizer's own pad id may lie outside the embedding; padding is masked by length.
+    pad = tokenizer.pad_id if 0 <= tokenizer.pad_id < vocab else 0
+    tokens = np.full((len(problems), max_prompt_length), pad, np.int32)
+    lengths = np.zeros(len(problems), np.int32)
+    for row, problem in enumerate(problems):
+        ids = tokenizer.encode_prompt(problem.prompt)
         if len(ids) > max_prompt_length:
             raise UserError(
-                f"prompt {prompt!r} (row {row}) has {len(ids)} tokens, with the one that opens it;"
+                f"{_name(problem, row)} has {len(ids)} tokens, with those that open it;"
                 f" task.max_prompt_length = {max_prompt_length} has to be at least {len(ids)}"
+            )
+        if not ids:
+            raise UserError(f"{_name(problem, row)} has no tokens, so nothing can follow it")
+        if max(ids) >= vocab:
+            place = next(i for i, token in enumerate(ids) if token >= vocab)
+            raise UserError(
+                f"{_name(problem, row)}: token {place} has id {ids[place]}, and the model's"
+                f" embedding has {vocab} rows (model.vocab), for ids 0 to {vocab - 1}; the"
+                f" tokenizer has {tokenizer.size} ids"
             )
         tokens[row, max_prompt_length - len(ids) :] = ids
         lengths[row] = len(ids)
     return tokens, lengths
 
 
-def _draw_outside(
-    task: Task, rng: np.random.Generator, contents: Container[str]
-) -> tuple[str, str]:
-    """The next prompt that is not among the contents, and its own content."""
-    for _ in range(_PATIENCE):
-        prompt = task.draw_prompt(rng)
-        content = task.content(prompt)
-        if content not in contents:
-            return prompt, content
-    raise UserError(
-        f"task {task.name!r}: {_PATIENCE} prompts in a row were held out or taken already, though"
-        f" the task states prompt_space = {task.prompt_space}; lower validation.prompts or raise"
-        " task.difficulty"
-    )
-
-
-def _check_group(group: int) -> int:
-    if not 0 <= group < GROUPS:
-        raise IndexError(f"group {group} is not in 0 .. {GROUPS - 1}")
-    return group
+def _name(problem: Problem, row: int) -> str:
+    """The problem in a message: its file and line, or its row, and how it begins."""
+    text = repr(problem.prompt if isinstance(problem.prompt, str) else list(problem.prompt))
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return f"{problem.place}: prompt {shown}" if problem.place else f"prompt {shown} (row {row})"

@@ -19,7 +19,19 @@ _MALLOC_OPTIONS = {
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD: what is free at the end of the heap stays
     -2: 2**26,  # M_TOP_PAD: the heap grows by this much at a time
 }
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "grain", "numpy")
+_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "chex",
+    "grain",
+    "numpy",
+    "tokenizers",
+    "safetensors",
+    "jinja2",
+)
 
 
 def describe_host() -> dict[str, Any]:

@@ -6,7 +6,7 @@ runs. The moments at which results become ready are the borders between the phas
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -15,23 +15,27 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax_rl.learner.metrics import Metrics, fetch_values
 from jax_rl.learner.schedule import rate_at
 from jax_rl.learner.update import TrainState
+from jax_rl.mesh.batch_plan import BatchPlan
 from jax_rl.model.weights import Weights
 from jax_rl.records import Iteration, Validation
+from jax_rl.rewards.base import Problem
 from jax_rl.rewards.score import Scores
-from jax_rl.sampler.generate import Prompts
+from jax_rl.sampler.generate import Prompts, Rollouts
 from jax_rl.sampler.waves import PromptRows, split_waves
-from jax_rl.tasks.prompts import TrainingPrompts, encode_prompts, prompt_batches
+from jax_rl.tasks.prompts import problem_batches
 from jax_rl.trainer.clock import Cut, PhaseClock
 from jax_rl.trainer.programs import Programs
 from jax_rl.trainer.rollout import (
     Responses,
     fetch,
-    fetch_responses,
+    fetch_waves,
     generate,
-    is_busy,
-    score_responses,
+    is_ready,
+    join_responses,
+    read_responses,
 )
-from jax_rl.trainer.setup import RunSetup
+from jax_rl.trainer.scoring import PendingScores, Scorer, join_scores
+from jax_rl.trainer.setup import PolicySetup, RunSetup
 
 _TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 
@@ -62,7 +66,7 @@ class Schedule:
 class _Batch:
     """The prompts of one iteration, on the host and on the mesh."""
 
-    texts: list[str]
+    problems: list[Problem]
     waves: tuple[Prompts, ...]
 
 
@@ -76,7 +80,7 @@ class _Pending:
     rate: float
 
 
-def make_key(seed: int, *, validation: bool, setup: RunSetup) -> jax.Array:
+def make_key(seed: int, *, validation: bool, setup: PolicySetup) -> jax.Array:
     """The threefry key of a seed, on every device; training and validation never share one."""
     stream = _VALIDATION_STREAM if validation else _TRAINING_STREAM
     key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), stream)
@@ -96,6 +100,7 @@ class Loop:
         schedule: Schedule,
         position: Position,
         clock: PhaseClock,
+        scorer: Scorer,
     ):
         """Makes keys and the first prompts ready; the mesh is the one in context.
 
@@ -107,19 +112,19 @@ class Loop:
           schedule: the learning rate.
           position: where the run stands, its first iteration after it.
           clock: charged with every second.
+          scorer: of responses.
         """
         self.setup, self.programs = setup, programs
         self.state, self.position, self.clock = state, position, clock
-        self._reference, self._schedule = reference, schedule
+        self._reference, self._schedule, self._scorer = reference, schedule, scorer
         config = setup.config
         self._key = make_key(config.run.seed, validation=False, setup=setup)
         self._validation_key = make_key(config.validation.seed, validation=True, setup=setup)
         self._temperature = setup.put_scalar(config.sampler.temperature)
         self._validation_temperature = setup.put_scalar(config.validation.temperature or 1.0)
         self._validation_batch = self._make_validation_batch()
-        source = TrainingPrompts(setup.task, seed=config.run.seed, held_out=setup.held_out)
-        self._prompts: Iterator[tuple[int, list[str]]] = prompt_batches(
-            source,
+        self._problems: Iterator[tuple[int, list[Problem]]] = problem_batches(
+            setup.training(config.run.seed),
             prompts=setup.plan.prompts,
             start_group=position.iteration * setup.plan.prompts,
         )
@@ -143,18 +148,18 @@ class Loop:
             self.programs.sampler, weights, batch.waves, self._key, self._temperature
         )
         finished = self._finish(weights, then="generate")
-        responses = fetch_responses(
-            rollouts, steps, max_prompt_length=setup.config.task.max_prompt_length
+        responses, pending = self._submit(
+            batch.problems, rollouts, steps, plan=setup.plan, phase="reward"
         )
-        self.clock.enter("reward")
-        scores, _ = score_responses(setup.task, batch.texts, responses, group=setup.plan.group)
-        self.first_failure = self.first_failure or scores.first_failure
-        self.clock.enter("learn")
+        # What needs no rewards is dispatched before they are waited for.
         joined = self.programs.join(tuple(rollouts)) if self.programs.join else rollouts[0]
-        rates = self._schedule.rates(self.position.update, setup.plan.updates)
         reference = None
         if self.programs.score is not None:
             reference = self.programs.score(self._reference, joined, self._temperature)
+        scores = join_scores([part.result() for part in pending], name=setup.task.name)
+        self.first_failure = self.first_failure or scores.first_failure
+        self.clock.enter("learn")
+        rates = self._schedule.rates(self.position.update, setup.plan.updates)
         self.state, metrics = self.programs.update(
             self.state,
             joined,
@@ -167,7 +172,7 @@ class Loop:
         self._sampler_weights = None
         self._pending = _Pending(responses, scores, metrics, rates[-1])
         self._advance()
-        with self.clock.hide("prompts", busy=lambda: is_busy(self.state)):
+        with self.clock.hide("prompts", busy=lambda: not is_ready(self.state.weights)):
             self._next = self._make_batch()
         return finished
 
@@ -178,7 +183,6 @@ class Loop:
     def validate(self) -> tuple[Iteration | None, Validation]:
         """Scores the held-out set with the policy after the last update."""
         setup = self.setup
-        config = setup.config
         weights = self._dispatch_sync()
         rollouts, steps = generate(
             self.programs.validation,
@@ -190,15 +194,16 @@ class Loop:
         before = self.clock.totals["validate"]
         finished = self._finish(weights, then="validate")
         elapsed, training = self.clock.elapsed, self.clock.training
-        responses = fetch_responses(
-            rollouts, steps, max_prompt_length=config.task.max_prompt_length
+        responses, pending = self._submit(
+            self._validation_batch.problems,
+            rollouts,
+            steps,
+            plan=setup.validation_plan,
+            phase="validate",
         )
-        group = setup.validation_plan.group
-        scores, _ = score_responses(
-            setup.task, self._validation_batch.texts, responses, group=group
-        )
+        scores = join_scores([part.result() for part in pending], name=setup.task.name)
         # The set is filled up to whole shards with repeated prompts, which do not count.
-        count = len(setup.validation) * group
+        count = len(setup.validation) * setup.validation_plan.group
         valid = scores.valid[:count]
         score = float(np.mean(scores.rewards[:count][valid], dtype=np.float64))
         self.clock.enter("other")
@@ -216,9 +221,36 @@ class Loop:
 
     def close(self) -> None:
         """Ends the thread that reads prompts ahead."""
-        close = getattr(self._prompts, "close", None)
+        close = getattr(self._problems, "close", None)
         if close is not None:
             close()
+
+    def _submit(
+        self,
+        problems: Sequence[Problem],
+        rollouts: Sequence[Rollouts],
+        steps: Sequence[jax.Array],
+        *,
+        plan: BatchPlan,
+        phase: str,
+    ) -> tuple[Responses, list[PendingScores]]:
+        """Fetches wave after wave and has it scored while the devices decode the next.
+
+        With the last wave on the host the clock enters `phase`.
+        """
+        waves: list[Responses] = []
+        pending: list[PendingScores] = []
+        length = self.setup.config.task.max_prompt_length
+        fetched = fetch_waves(rollouts, steps, problems, plan=plan, max_prompt_length=length)
+        for number, (responses, own) in enumerate(fetched, 1):
+            waves.append(responses)
+            if number == len(rollouts):
+                self.clock.enter(phase)
+            with self.clock.hide("reward", busy=lambda: not is_ready(rollouts[-1])):
+                pending.append(
+                    self._scorer.submit(own, read_responses(self.setup.tokenizer, responses))
+                )
+        return join_responses(waves), pending
 
     def _dispatch_sync(self) -> Weights:
         if self._sampler_weights is None:
@@ -273,25 +305,19 @@ class Loop:
             p95_length=float(np.quantile(responses.lengths, 0.95)),
             truncated=float(1.0 - responses.ended.mean()),
             failed_rewards=pending.scores.failures,
+            reward_timeouts=pending.scores.timeouts,
             kl=metrics.pop("kl", None),
             **metrics,
         )
 
     def _make_batch(self) -> _Batch:
-        first_group, texts = next(self._prompts)
-        config, plan = self.setup.config, self.setup.plan
-        tokens, lengths = encode_prompts(
-            self.setup.task.tokenizer, texts, max_prompt_length=config.task.max_prompt_length
-        )
-        rows = PromptRows(tokens, lengths, first_group)
-        return _Batch(texts, split_waves(rows, plan, self.setup.sharding))
+        first_group, problems = next(self._problems)
+        rows = PromptRows(*self.setup.encode(problems), first_group)
+        return _Batch(problems, split_waves(rows, self.setup.plan, self.setup.sharding))
 
     def _make_validation_batch(self) -> _Batch:
         setup = self.setup
         count = setup.validation_plan.prompts
-        texts = [setup.validation[i % len(setup.validation)] for i in range(count)]
-        tokens, lengths = encode_prompts(
-            setup.task.tokenizer, texts, max_prompt_length=setup.config.task.max_prompt_length
-        )
-        rows = PromptRows(tokens, lengths, 0)
-        return _Batch(texts, split_waves(rows, setup.validation_plan, setup.sharding))
+        problems = [setup.validation[i % len(setup.validation)] for i in range(count)]
+        rows = PromptRows(*setup.encode(problems), 0)
+        return _Batch(problems, split_waves(rows, setup.validation_plan, setup.sharding))

@@ -1,23 +1,23 @@
 """Generates with compiled programs and brings to the host what rewards need."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_rl.learner.update import TrainState
+from jax_rl.mesh.batch_plan import BatchPlan
 from jax_rl.model.weights import Weights
-from jax_rl.rewards.score import Scores, score
+from jax_rl.rewards.base import Problem, Response
 from jax_rl.sampler.generate import Prompts, Rollouts
-from jax_rl.tasks.base import Task
+from jax_rl.text.base import Tokenizer
 from jax_rl.trainer.programs import SamplerPrograms
 
 
 @dataclasses.dataclass(frozen=True)
 class Responses:
-    """Sampled responses on the host, waves joined."""
+    """Sampled responses on the host."""
 
     tokens: np.ndarray  # [n, t] int32
     lengths: np.ndarray  # [n] int32
@@ -59,30 +59,54 @@ def generate(
     return rollouts, steps
 
 
-def fetch_responses(
-    rollouts: Sequence[Rollouts], steps: Sequence[jax.Array], *, max_prompt_length: int
-) -> Responses:
-    """Waits for the sampler and brings the responses to the host."""
-    host = fetch([(r.tokens, r.lengths, r.ended) for r in rollouts])
-    columns = [np.concatenate(parts) for parts in zip(*host, strict=True)]
+def fetch_waves(
+    rollouts: Sequence[Rollouts],
+    steps: Sequence[jax.Array],
+    problems: Sequence[Problem],
+    *,
+    plan: BatchPlan,
+    max_prompt_length: int,
+) -> Iterator[tuple[Responses, list[Problem]]]:
+    """Waits for wave after wave; its responses, and the problem of each of them.
+
+    Args:
+      rollouts: of each wave, dispatched.
+      steps: decode steps of each wave.
+      problems: of the whole batch, plan.prompts of them.
+      plan: how they were cut into waves.
+      max_prompt_length: columns of the prompts.
+    """
+    per_wave = plan.wave // plan.group
+    for number, (wave, step) in enumerate(zip(rollouts, steps, strict=True)):
+        tokens, lengths, ended, count = fetch((wave.tokens, wave.lengths, wave.ended, step))
+        own = problems[number * per_wave : (number + 1) * per_wave]
+        yield (
+            Responses(tokens[:, max_prompt_length:], lengths, ended, int(count)),
+            [problem for problem in own for _ in range(plan.group)],
+        )
+
+
+def join_responses(waves: Sequence[Responses]) -> Responses:
+    """The responses of all waves as one batch."""
     return Responses(
-        tokens=columns[0][:, max_prompt_length:],
-        lengths=columns[1],
-        ended=columns[2],
-        decode_steps=int(np.sum(fetch(list(steps)))),
+        tokens=np.concatenate([wave.tokens for wave in waves]),
+        lengths=np.concatenate([wave.lengths for wave in waves]),
+        ended=np.concatenate([wave.ended for wave in waves]),
+        decode_steps=sum(wave.decode_steps for wave in waves),
     )
 
 
-def score_responses(
-    task: Task, prompts: Sequence[str], responses: Responses, *, group: int
-) -> tuple[Scores, list[str]]:
-    """Rewards and texts of the responses to prompts of `group` members each."""
-    texts = task.tokenizer.decode_rows(responses.tokens, responses.lengths)
-    repeated = [prompt for prompt in prompts for _ in range(group)]
-    return score(task, repeated, texts), texts
+def read_responses(tokenizer: Tokenizer, responses: Responses) -> list[Response]:
+    """The responses as a reward sees them."""
+    texts = tokenizer.decode_rows(responses.tokens, responses.lengths)
+    limit = responses.tokens.shape[1]
+    numbers = zip(responses.lengths.tolist(), responses.ended.tolist(), strict=True)
+    return [
+        Response(text=text, tokens=length, ended=ended, limit=limit)
+        for text, (length, ended) in zip(texts, numbers, strict=True)
+    ]
 
 
-def is_busy(state: TrainState) -> bool:
-    """Whether the devices have not yet finished the update that makes this state."""
-    update: Any = state.update  # the type of arrays leaves is_ready out
-    return not update.is_ready()
+def is_ready(tree: Any) -> bool:
+    """Whether the devices have computed all of it."""
+    return all(leaf.is_ready() for leaf in jax.tree.leaves(tree))

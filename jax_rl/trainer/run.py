@@ -30,9 +30,10 @@ from jax_rl.trainer.host import count_compiles, keep_freed_memory
 from jax_rl.trainer.loop import Loop, Position, Schedule
 from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
+from jax_rl.trainer.scoring import Scorer, open_scorer
 from jax_rl.trainer.setup import RunSetup, prepare_run
+from jax_rl.trainer.start import make_starting_weights
 from jax_rl.trainer.steady import measure_steady
-from jax_rl.trainer.warm_start import make_warm_start
 
 StopRule = Callable[[Sequence[Validation], float], str | None]
 """Validations so far and the target; a reason to end, or None to go on."""
@@ -81,11 +82,11 @@ def train(
     setup = prepare_run(config)
     if jax.default_backend() == "cpu":
         keep_freed_memory()
-    earlier = _check_directory(directory, config, resume=resume)
+    earlier = _check_directory(directory, setup.config, resume=resume)
     writer = RecordWriter(directory)
     try:
-        with jax.set_mesh(setup.mesh):
-            run = _Run(setup, directory, writer, earlier, origin, progress, label)
+        with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:
+            run = _Run(setup, directory, writer, earlier, origin, progress, label, scorer)
             run.go(stop, steady_seconds)
     finally:
         writer.close()
@@ -131,7 +132,9 @@ class _Run:
         origin: RateOrigin | None,
         progress: bool,
         label: str,
+        scorer: Scorer,
     ):
+        self.scorer = scorer
         self.setup, self.config = setup, setup.config
         self.writer = writer
         self.checkpoints = Checkpoints(directory, setup.config.checkpoint)
@@ -210,7 +213,7 @@ class _Run:
             limit = host.position.samples
             self.validations = [v for v in earlier.validations if v.samples <= limit]
         note = warmup_note(warmup)
-        notes = [note] if note else []
+        notes = [*setup.notes, *([note] if note else [])]
         self.writer.write(
             describe_start(
                 setup,
@@ -223,7 +226,7 @@ class _Run:
         keeps_reference = self.config.objective.kl_coefficient > 0
         reference = None
         if host is None or keeps_reference:
-            weights, report = make_warm_start(setup)
+            weights, report = make_starting_weights(setup)
             reference = jax.tree.map(lambda w: w.copy(), weights) if keeps_reference else None
             if host is None:
                 self.writer.write(report)
@@ -245,6 +248,7 @@ class _Run:
             schedule=Schedule(self.config.optimizer.learning_rate, warmup),
             position=host.position if host else Position(),
             clock=clock,
+            scorer=self.scorer,
         )
         clock.enter("other")
         self._saved_at, self._saved_elapsed = self.loop.position.samples, clock.elapsed

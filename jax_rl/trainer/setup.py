@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -15,34 +16,35 @@ from jax_rl.learner.kl import find_kl_estimator
 from jax_rl.learner.objectives import find_objective
 from jax_rl.learner.update import LearnerSpec
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
-from jax_rl.mesh.layout import Layout, check_divides, load_layout, make_mesh
+from jax_rl.mesh.layout import Layout, check_divides, load_layout, make_mesh, resolve_sizes
 from jax_rl.model.weights import dimensions
 from jax_rl.registry import resolve
-from jax_rl.resources import find_layout
+from jax_rl.resources import find_layout, list_known
+from jax_rl.rewards.base import Problem, Reward
+from jax_rl.rewards.combine import make_reward
 from jax_rl.sampler.generate import SamplerSpec
-from jax_rl.tasks.base import Task, load_task
-from jax_rl.tasks.prompts import encode_prompts, validation_prompts
+from jax_rl.tasks.base import Task, has_rows, load_task
+from jax_rl.tasks.prompts import (
+    drop_long,
+    encode_prompts,
+    training_problems,
+    validation_problems,
+)
+from jax_rl.text.base import Tokenizer
+from jax_rl.trainer.policy import choose_end_ids, choose_tokenizer, resolve_model
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSetup:
-    """What a configuration means on these devices."""
+class PolicySetup:
+    """What a configuration's policy means on these devices."""
 
-    config: Config
-    task: Task
+    config: Config  # the model's shape as its checkpoint gives it
+    notes: tuple[str, ...]  # what a reader of the record must know
+    tokenizer: Tokenizer
+    end_ids: tuple[int, ...]  # any of them ends a response
+    pad_id: int
     layout: Layout
     mesh: Mesh
-    plan: BatchPlan
-    sampler: SamplerSpec
-    learner: LearnerSpec
-    validation: tuple[str, ...]  # held-out prompts
-    validation_plan: BatchPlan
-    validation_sampler: SamplerSpec
-
-    @property
-    def held_out(self) -> frozenset[str]:
-        """Contents that training must not meet."""
-        return frozenset(map(self.task.content, self.validation))
 
     def sharding(self, axes: tuple[str | None, ...]) -> NamedSharding:
         """Where an array with these logical axes lies."""
@@ -55,6 +57,66 @@ class RunSetup:
     def put_rows(self, values: np.ndarray) -> jax.Array:
         """A small host array, whole on every device."""
         return jax.device_put(values, NamedSharding(self.mesh, PartitionSpec(None)))
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSetup(PolicySetup):
+    """What a configuration means on these devices."""
+
+    task: Task
+    reward: Reward
+    plan: BatchPlan
+    sampler: SamplerSpec
+    learner: LearnerSpec
+    validation: tuple[Problem, ...]  # held out of training
+    validation_plan: BatchPlan
+    validation_sampler: SamplerSpec
+
+    @property
+    def held_out(self) -> frozenset[str]:
+        """Contents that training must not meet."""
+        return frozenset(problem.content for problem in self.validation)
+
+    @property
+    def scores_in_pool(self) -> bool:
+        """Whether rewards need processes of their own: all but a task's own quick one do."""
+        return bool(self.config.reward.verifiers) or not self.task.quick_reward
+
+    def training(self, seed: int) -> Sequence[Problem]:
+        """The problem of every group."""
+        return training_problems(self.task, seed=seed, held_out=self.held_out)
+
+    def encode(self, problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [n, max_prompt_length], right-aligned, and lengths [n] of prompts."""
+        return encode_prompts(
+            self.tokenizer,
+            problems,
+            max_prompt_length=self.config.task.max_prompt_length,
+            vocab=self.config.model.vocab,
+        )
+
+
+def prepare_policy(config: Config) -> PolicySetup:
+    """Reads the model's shape, finds its tokenizer, and lays it on the devices.
+
+    Raises:
+      UserError: no usable model or tokenizer, or a layout that does not fit model and devices.
+    """
+    config, notes = resolve_model(config)
+    tokenizer = choose_tokenizer(config)
+    layout = load_layout(find_layout(config.run.layout))
+    mesh = make_mesh(layout, take_devices(config.run.devices))
+    _check_layout(layout, mesh, dimensions(config.model))
+    return PolicySetup(
+        config=config,
+        notes=notes,
+        tokenizer=tokenizer,
+        end_ids=choose_end_ids(tokenizer, config.model.vocab),
+        # Never looked at, but it has to be a row of the embedding.
+        pad_id=tokenizer.pad_id if tokenizer.pad_id < config.model.vocab else 0,
+        layout=layout,
+        mesh=mesh,
+    )
 
 
 def prepare_run(config: Config) -> RunSetup:
@@ -70,16 +132,13 @@ def prepare_run(config: Config) -> RunSetup:
     find_objective(objective.loss)
     find_kl_estimator(objective.kl_estimator)
     resolve(objective.denominator, DENOMINATORS, "objective.denominator")
+    policy = prepare_policy(config)
+    config, notes, layout = policy.config, policy.notes, policy.layout
+    _check_length(config)
     task = load_task(config.task)
-    if config.model.vocab < task.tokenizer.size:
-        raise UserError(
-            f"model.vocab = {config.model.vocab} is smaller than the tokenizer of task"
-            f" {task.name!r}, which has {task.tokenizer.size} tokens; at least that many are needed"
-        )
-    layout = load_layout(find_layout(config.run.layout))
-    mesh = make_mesh(layout, take_devices(config.run.devices))
-    sizes = dict(mesh.shape)
-    check_divides(layout, sizes, dimensions(config.model))
+    # A task may need a package for its own reward, which verifiers stand in for.
+    reward = make_reward(config.reward, None if config.reward.verifiers else task.reward)
+    sizes = dict(policy.mesh.shape)
     plan = plan_batch(config.batch, layout, sizes)
     if config.warm_start.updates and config.warm_start.batch % plan.shards:
         below = config.warm_start.batch // plan.shards * plan.shards
@@ -88,8 +147,15 @@ def prepare_run(config: Config) -> RunSetup:
             f" splits it into {plan.shards} shards; nearest: {below or below + plan.shards}"
             f" or {below + plan.shards}"
         )
-    validation = validation_prompts(task, config.validation.prompts, seed=config.validation.seed)
-    encode_prompts(task.tokenizer, validation, max_prompt_length=config.task.max_prompt_length)
+    if has_rows(task):
+        task, _ = drop_long(
+            task,
+            policy.tokenizer,
+            max_prompt_length=config.task.max_prompt_length,
+            policy=config.task.long_prompts,
+        )
+        notes = (*notes, *task.notes)
+    validation = validation_problems(task, config.validation.prompts, seed=config.validation.seed)
     validation_plan = _plan_validation(config, layout, sizes)
     sampler = SamplerSpec(
         model=config.model,
@@ -97,14 +163,19 @@ def prepare_run(config: Config) -> RunSetup:
         max_prompt_length=config.task.max_prompt_length,
         max_response_length=config.task.max_response_length,
         copies=plan.copies,
-        end_ids=task.tokenizer.end_ids,
-        pad_id=task.tokenizer.pad_id,
+        end_ids=policy.end_ids,
+        pad_id=policy.pad_id,
     )
-    return RunSetup(
+    setup = RunSetup(
         config=config,
-        task=task,
+        notes=notes,
+        tokenizer=policy.tokenizer,
+        end_ids=policy.end_ids,
+        pad_id=policy.pad_id,
         layout=layout,
-        mesh=mesh,
+        mesh=policy.mesh,
+        task=task,
+        reward=reward,
         plan=plan,
         sampler=sampler,
         learner=LearnerSpec(
@@ -124,6 +195,38 @@ def prepare_run(config: Config) -> RunSetup:
             sampler, copies=validation_plan.copies, greedy=config.validation.temperature == 0
         ),
     )
+    setup.encode(validation)  # one that does not fit is refused before any work
+    return setup
+
+
+def _check_length(config: Config) -> None:
+    task, most = config.task, config.model.max_length
+    length = task.max_prompt_length + task.max_response_length
+    if most and length > most:
+        raise UserError(
+            f"task.max_prompt_length {task.max_prompt_length} + task.max_response_length"
+            f" {task.max_response_length} = {length} tokens, but the model was made for {most}"
+            " (model.max_length)"
+        )
+
+
+def _check_layout(layout: Layout, mesh: Mesh, sizes: Mapping[str, int]) -> None:
+    """Refuses a layout that the model does not divide into, and names those that would do."""
+    try:
+        check_divides(layout, dict(mesh.shape), sizes)
+    except UserError as error:
+        fitting = [name for name in list_known("sharding") if _fits(name, mesh.size, sizes)]
+        would = f"; layouts that would do: {', '.join(fitting)}" if fitting else ""
+        raise UserError(f"{error}{would}") from None
+
+
+def _fits(name: str, devices: int, sizes: Mapping[str, int]) -> bool:
+    layout = load_layout(find_layout(name))
+    try:
+        check_divides(layout, resolve_sizes(layout, devices), sizes)
+    except UserError:
+        return False
+    return True
 
 
 def take_devices(count: int) -> list[jax.Device]:

@@ -25,10 +25,11 @@ from jax_rl.model.distribution import score_tokens
 from jax_rl.model.forward import forward, head_in_use
 from jax_rl.model.weights import Weight, Weights, describe_weights, init_weights
 from jax_rl.records import WarmStart
-from jax_rl.tasks.prompts import TrainingPrompts, worked_example
+from jax_rl.rewards.base import Problem
+from jax_rl.tasks.prompts import worked_example
 from jax_rl.trainer.setup import RunSetup
 
-_FORMAT = 2
+_FORMAT = 3
 """Raised when the warm-up's computation changes, so that old caches are not taken."""
 
 
@@ -63,6 +64,8 @@ def hash_definition(setup: RunSetup) -> str:
         "model": dataclasses.asdict(config.model),
         "warm_start": dataclasses.asdict(config.warm_start),
         "held_out": held_out,
+        # What the tokenizer makes of the prompts stands for the tokenizer.
+        "tokens": hashlib.sha256(setup.encode(setup.validation)[0].tobytes()).hexdigest(),
         "jax": jax.__version__,
         "numpy": np.__version__,
         "platform": jax.default_backend(),
@@ -81,7 +84,7 @@ def _train_on_examples(setup: RunSetup) -> tuple[Weights, float | None]:
     schedule = optax.cosine_decay_schedule(config.learning_rate, config.updates)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
     moments = jax.jit(optimizer.init)(weights)
-    source = TrainingPrompts(setup.task, seed=config.seed, held_out=setup.held_out)
+    source = setup.training(config.seed)
     losses: list[jax.Array] = []
     for number in range(config.updates):
         examples = [worked_example(source, number * config.batch + i) for i in range(config.batch)]
@@ -103,31 +106,31 @@ def _train_on_examples(setup: RunSetup) -> tuple[Weights, float | None]:
     return weights, float(np.mean(jax.device_get(losses[-20:])))
 
 
-def _spoil(example: tuple[str, str], rng: np.random.Generator, *, share: float) -> tuple[str, str]:
+def _spoil(
+    example: tuple[Problem, str], rng: np.random.Generator, *, share: float
+) -> tuple[Problem, str]:
     """With probability `share`, one character of the answer becomes a random digit."""
-    question, answer = example
+    problem, answer = example
     if rng.random() >= share:
         return example
     place = int(rng.integers(len(answer)))
-    return question, f"{answer[:place]}{rng.integers(10)}{answer[place + 1 :]}"
+    return problem, f"{answer[:place]}{rng.integers(10)}{answer[place + 1 :]}"
 
 
 def _encode_examples(
-    setup: RunSetup, examples: list[tuple[str, str]]
+    setup: RunSetup, examples: list[tuple[Problem, str]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tokens [n, p + t] right-aligned at the prompt's end, starts [n], response lengths [n]."""
-    task, tokenizer = setup.config.task, setup.task.tokenizer
-    prompt = task.max_prompt_length
-    shape = (len(examples), prompt + task.max_response_length)
-    tokens = np.full(shape, tokenizer.pad_id, np.int32)
-    starts = np.zeros(len(examples), np.int32)
+    limit, end = setup.config.task.max_response_length, setup.sampler.end_ids[0]
+    prompts, prompt_lengths = setup.encode([problem for problem, _ in examples])
+    responses = np.full((len(examples), limit), setup.sampler.pad_id, np.int32)
     lengths = np.zeros(len(examples), np.int32)
-    for row, (question, answer) in enumerate(examples):
-        ids = tokenizer.encode_prompt(question)
-        response = [*tokenizer.encode(answer), tokenizer.end_ids[0]][: task.max_response_length]
-        starts[row], lengths[row] = prompt - len(ids), len(response)
-        tokens[row, prompt - len(ids) : prompt + len(response)] = ids + response
-    return tokens, starts, lengths
+    for row, (_, answer) in enumerate(examples):
+        response = [*setup.tokenizer.encode(answer), end][:limit]
+        lengths[row] = len(response)
+        responses[row, : len(response)] = response
+    starts = np.int32(prompts.shape[1]) - prompt_lengths
+    return np.concatenate([prompts, responses], axis=1), starts, lengths
 
 
 @partial(
@@ -153,7 +156,9 @@ def _supervise(
         head = head_in_use(weights, config=model, layout=layout)
         states, responses = hidden[:, prompt - 1 : -1], tokens[:, prompt:]
         one = jnp.float32(1.0)
-        log_probs, _ = score_tokens(states, head, responses, one, chunk=SCORE_CHUNK)
+        log_probs, _ = score_tokens(
+            states, head, responses, one, bound=model.final_softcap, chunk=SCORE_CHUNK
+        )
         columns = jax.lax.broadcasted_iota(jnp.int32, (1, log_probs.shape[1]), 1)
         mask = columns < lengths[:, None]
         return -jnp.sum(jnp.where(mask, log_probs, 0.0)) / jnp.sum(lengths)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_rl.errors import UserError
-from jax_rl.tasks.tokenizer import ALPHABET, CharTokenizer
+from jax_rl.text.characters import ALPHABET, CharTokenizer
 
 TOKENIZER = CharTokenizer()
 

@@ -1,48 +1,16 @@
-"""Text to token ids and back; the built-in tasks read and write single characters."""
+"""One token per character, for the built-in tasks."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from jax_rl.errors import UserError
+from jax_rl.text.base import Message
 
 ALPHABET = "0123456789+-*/=:!?.,<>()[]^% "
 _SPECIALS = 3
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-
-
-class Tokenizer(Protocol):
-    """What the trainer needs from a tokenizer; ids at or above `size` never come out of it."""
-
-    @property
-    def size(self) -> int:
-        """Number of ids."""
-
-    @property
-    def pad_id(self) -> int:
-        """Fills rows up; masks come from lengths, so its value is never looked at."""
-
-    @property
-    def bos_id(self) -> int:
-        """Opens every prompt."""
-
-    @property
-    def end_ids(self) -> tuple[int, ...]:
-        """Each of these ends a response."""
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of the text, no special token among them."""
-
-    def encode_prompt(self, text: str) -> list[int]:
-        """Ids of a prompt, `bos_id` first."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids, special tokens dropped."""
-
-    def decode_rows(self, tokens: np.ndarray, lengths: np.ndarray) -> list[str]:
-        """Text of the first lengths[i] ids of each row."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +21,7 @@ class CharTokenizer:
     pad_id: int = 0
     bos_id: int = 1
     end_ids: tuple[int, ...] = (2,)
+    chat: bool = False
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text, no special token among them.
@@ -69,13 +38,26 @@ class CharTokenizer:
                 f" the character tokenizer knows {ALPHABET!r}"
             ) from error
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """Ids of a prompt: bos, then the text."""
-        return [self.bos_id, *self.encode(text)]
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Ids of a prompt: bos, then the text.
+
+        Raises:
+          UserError: a character without a token, or a chat, which has no template here.
+        """
+        if not isinstance(prompt, str):
+            raise UserError(
+                f"the character tokenizer has no chat template for {list(prompt)!r}; a text is"
+                " right, or a tokenizer with a template (text.tokenizer)"
+            )
+        return [self.bos_id, *self.encode(prompt)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of all the ids: specials dropped, an id outside the tokenizer as U+FFFD."""
         return "".join(_CHARACTERS[i] if 0 <= i < self.size else _UNKNOWN for i in ids)
+
+    def stream_text(self, ids: Sequence[int]) -> str:
+        """Text of the ids so far; each is whole."""
+        return self.decode(ids)
 
     def decode_rows(self, tokens: np.ndarray, lengths: np.ndarray) -> list[str]:
         """Text of the first lengths[i] ids of each row, as `decode` gives it.

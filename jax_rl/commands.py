@@ -1,0 +1,288 @@
+"""The commands of `jax-rl`: what each takes, and the one call from Python that it makes.
+
+Nothing here imports JAX before the command line is known to be right.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+from tyro.conf import Fixed, Positional, arg
+
+from jax_rl.config import Config, ModelConfig, TaskConfig
+from jax_rl.config_file import validate
+from jax_rl.errors import UserError
+from jax_rl.records import FILE_NAME
+
+
+class Command(Protocol):
+    """What each command line above is."""
+
+    def run(self) -> None:
+        """Makes the call from Python that the command stands for."""
+
+    def explain_interrupt(self) -> str:
+        """Says what an interrupt leaves behind and how to go on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train one policy to its target: sample, reward, learn, validate, record.
+
+    The same as `jax_rl.train(config, directory)`. Every value of the configuration file can be
+    overridden: `jax-rl train arithmetic --batch.size 64 --run.layout fsdp`.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="CONFIG")]
+    """Path of a configuration file, or the name of one that comes with jax_rl."""
+    config: Annotated[Config, arg(name="")]
+    dir: Path | None = None
+    """Directory of the run; runs/NAME of the configuration if left out."""
+    resume: bool = False
+    """Continue the run that is in the directory from its newest checkpoint."""
+    layout: str | None = None
+    """Short for --run.layout."""
+
+    def run(self) -> None:
+        from jax_rl.trainer.run import train
+
+        config = _apply_layout(self.config, self.layout)
+        validate(config)
+        train(config, _choose_directory(self.dir, self.source), resume=self.resume)
+
+    def explain_interrupt(self) -> str:
+        directory = _choose_directory(self.dir, self.source)
+        return (
+            f"what was recorded is in {directory}; --resume goes on from its newest checkpoint,"
+            " which checkpoint.every_samples and checkpoint.every_minutes ask for"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Measure time-to-target over batch sizes and seeds, and say which batch is fastest.
+
+    The same as `jax_rl.run_study(config, directory)` and then `jax_rl.build_report(directory)`.
+    A study that was stopped continues where it was; one that is finished only has its report
+    rebuilt.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="CONFIG")]
+    """Path of a configuration file, or the name of one that comes with jax_rl."""
+    config: Annotated[Config, arg(name="")]
+    dir: Path | None = None
+    """Directory of the study; runs/NAME of the configuration if left out."""
+    layout: str | None = None
+    """Short for --run.layout."""
+
+    def run(self) -> None:
+        from jax_rl.study.sweep import run_study
+
+        config = _apply_layout(self.config, self.layout)
+        validate(config, study=True)
+        directory = _choose_directory(self.dir, self.source)
+        run_study(config, directory)
+        _show_report(directory)
+
+    def explain_interrupt(self) -> str:
+        directory = _choose_directory(self.dir, self.source)
+        return f"what was recorded is in {directory}; the same command continues"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Rebuild the tables, the figures and the page of a study from its records alone.
+
+    The same as `jax_rl.build_report(directory)`.
+    """
+
+    directory: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a study."""
+
+    def run(self) -> None:
+        _show_report(self.directory)
+
+    def explain_interrupt(self) -> str:
+        return "the records are as they were; the same command starts again"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Read what a policy says: `sample RUN`, or `sample --model DIR "prompt"` for a chat.
+
+    The same as `jax_rl.sample(source)`, and `jax_rl.chat(source, prompts)` where there is a
+    prompt or a model. With --model and no prompt the chat goes on as long as you type.
+    """
+
+    source: Annotated[str, Fixed]
+    """Directory of a run (its newest checkpoint), or a configuration (where it starts)."""
+    config: Annotated[Config, arg(name="")]
+    prompt: Positional[tuple[str, ...]] = ()
+    """Prompts of your own, one turn of a chat each."""
+    model: Path | None = None
+    """Directory of a model in Hugging Face's format, in the place of RUN."""
+    prompts: int = 8
+    """Prompts taken from the validation set, without a model or prompts of your own."""
+    seed: int = 0
+    """Seed of the sampling."""
+    temperature: float | None = None
+    """Divides the logits; 0 is greedy. The configuration's sampler.temperature if left out."""
+    max_tokens: int = 512
+    """Longest response in a chat."""
+
+    def run(self) -> None:
+        config, run = _choose_policy(self.source, self.config, self.model)
+        if self.model is None and not self.prompt:
+            from jax_rl.evaluation.sample import sample
+
+            sample(
+                config,
+                run=run,
+                prompts=self.prompts,
+                seed=self.seed,
+                temperature=self.temperature,
+            )
+            return
+        from jax_rl.evaluation.chat import chat
+
+        chat(
+            config,
+            self.prompt or _read_turns(),
+            run=run,
+            seed=self.seed,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+        )
+
+    def explain_interrupt(self) -> str:
+        return "nothing was written"
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Score a policy on held-out prompts: accuracy, pass@k and majority@k with intervals.
+
+    The same as `jax_rl.evaluate(source)`. `eval RUN`, `eval CONFIG`, or `eval CONFIG --model DIR`;
+    every value of the configuration can be overridden.
+    """
+
+    source: Annotated[str, Fixed]
+    """Directory of a run (its newest checkpoint), or a configuration (where it starts)."""
+    config: Annotated[Config, arg(name="")]
+    model: Path | None = None
+    """Directory of a model in Hugging Face's format, in the place of the configuration's."""
+    prompts: int | None = None
+    """Prompts in the set; the configuration's validation.prompts if left out, 0: all rows."""
+    samples_per_prompt: int | None = None
+    """Responses per prompt, k; the configuration's if left out."""
+    temperature: float | None = None
+    """Divides the logits; 0 is greedy. The configuration's if left out."""
+    correct_from: float = 1.0
+    """Reward from which a response counts as correct."""
+    output: Path | None = None
+    """File to write a JSON line per prompt to, with its responses and their rewards."""
+
+    def run(self) -> None:
+        config, run = _choose_policy(self.source, self.config, self.model)
+        if config.task == TaskConfig():
+            raise UserError(
+                "jax-rl eval: say what to evaluate on: the name or path of a configuration, or"
+                " --task.name with its options"
+            )
+        from jax_rl.evaluation.evaluate import evaluate
+
+        evaluate(
+            config,
+            run=run,
+            prompts=self.prompts,
+            samples_per_prompt=self.samples_per_prompt,
+            temperature=self.temperature,
+            correct_from=self.correct_from,
+            output=self.output,
+        )
+
+    def explain_interrupt(self) -> str:
+        return "nothing was written"
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write a run's newest checkpoint as a directory in Hugging Face's format.
+
+    The same as `jax_rl.export(run, directory)`. For runs that started from such a directory.
+    """
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Directory of a run."""
+    directory: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Where to write to; must not hold anything yet."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Type of the weights in the files."""
+
+    def run(self) -> None:
+        from jax_rl.evaluation.export import export
+
+        export(self.run_directory, self.directory, dtype=self.dtype)
+
+    def explain_interrupt(self) -> str:
+        return f"{self.directory} is only there once it is complete; the same command starts again"
+
+
+COMMANDS: dict[str, type[Train | Study | Report | Sample | Eval | Export]] = {
+    "train": Train,
+    "study": Study,
+    "report": Report,
+    "sample": Sample,
+    "eval": Eval,
+    "export": Export,
+}
+
+
+def _apply_layout(config: Config, layout: str | None) -> Config:
+    if layout is None:
+        return config
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, layout=layout))
+
+
+def _choose_directory(directory: Path | None, source: str) -> Path:
+    return Path("runs") / Path(source).stem if directory is None else directory
+
+
+def _choose_policy(source: str, config: Config, model: Path | None) -> tuple[Config, Path | None]:
+    """The configuration of a policy, and the run that has its weights, if one has."""
+    if model is not None:
+        shape = ModelConfig(
+            checkpoint=str(model),
+            compute_dtype=config.model.compute_dtype,
+            remat=config.model.remat,
+        )
+        start = dataclasses.replace(config.warm_start, updates=0)
+        return dataclasses.replace(config, model=shape, warm_start=start), None
+    if not source:
+        raise UserError("name the directory of a run or a configuration first, or --model DIR")
+    run = Path(source) if (Path(source) / FILE_NAME).is_file() else None
+    return config, run
+
+
+def _read_turns() -> Iterator[str]:
+    """What the user types, line by line, until the end of input."""
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def _show_report(directory: Path) -> None:
+    from jax_rl.report.build import build_report
+    from jax_rl.report.table import print_table
+    from jax_rl.study.analyse import analyse
+
+    page = build_report(directory)
+    print_table(analyse(directory))
+    print(f"report: {page}")

@@ -1,0 +1,48 @@
+"""A trained policy as a checkpoint directory that other programs load."""
+
+from pathlib import Path
+from typing import Literal
+
+import jax
+
+from jax_rl.errors import UserError
+from jax_rl.evaluation.source import find_policy
+from jax_rl.model.huggingface.export import export_checkpoint
+from jax_rl.trainer.checkpoints import restore_weights
+from jax_rl.trainer.programs import abstract_state
+from jax_rl.trainer.setup import prepare_run
+
+
+def export(
+    run: Path,
+    directory: Path,
+    *,
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16",
+) -> list[Path]:
+    """Writes the newest checkpoint of a run in Hugging Face's format; returns the files.
+
+    Configuration and tokenizer come from the checkpoint directory that the run started from.
+
+    Args:
+      run: directory of a run.
+      directory: to write to; must not hold anything yet.
+      dtype: of the weights in the files.
+
+    Raises:
+      UserError: no run is there, it started from no such directory, or `directory` is taken.
+    """
+    found = find_policy(run)
+    origin = found.config.model.checkpoint
+    if found.run is None or not origin:
+        raise UserError(
+            f"{run}: only a run that started from a checkpoint directory (model.checkpoint) can be"
+            " exported: its config.json and tokenizer go with the weights"
+        )
+    setup = prepare_run(found.config)
+    with jax.set_mesh(setup.mesh):
+        weights = restore_weights(found.run, abstract_state(setup))
+        files = export_checkpoint(
+            weights, directory, config=setup.config.model, source=Path(origin), dtype=dtype
+        )
+    print(f"exported {len(files)} files to {directory}")
+    return files

@@ -1,0 +1,95 @@
+"""Problems that are made up: those of training by group, held-out ones, worked examples."""
+
+import dataclasses
+from collections.abc import Container, Sequence
+from typing import overload
+
+import numpy as np
+
+from jax_rl.errors import UserError
+from jax_rl.rewards.base import Problem
+from jax_rl.tasks.base import DrawnTask
+from jax_rl.tasks.streams import EXAMPLES, GROUPS, TRAINING, VALIDATION, Streams, check_group
+
+# Fruitless draws in a row, after which what is left of the task is taken to be out of reach.
+_PATIENCE = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawnProblems(Sequence[Problem]):
+    """The problems of training by group, as a random-access source in grain's protocol.
+
+    `source[g]` is the problem of group g, `source[a:b]` the list of those of groups a .. b - 1,
+    at less than half the cost for each.
+    """
+
+    task: DrawnTask
+    seed: int = dataclasses.field(kw_only=True)
+    """From 0 to 2^64 - 1."""
+    held_out: frozenset[str] = dataclasses.field(kw_only=True)
+    """Contents that never come up."""
+
+    def __len__(self) -> int:
+        """Number of groups; more than any run reads."""
+        return GROUPS
+
+    @overload
+    def __getitem__(self, group: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, group: slice) -> list[Problem]: ...
+
+    def __getitem__(self, group: int | slice) -> Problem | list[Problem]:
+        """The problem of a group, or the problems of a range of groups.
+
+        Raises:
+          IndexError: there is no such group.
+          UserError: nothing but held-out problems is drawn.
+        """
+        streams = Streams(self.seed, TRAINING)
+        if isinstance(group, slice):
+            return [self._draw(streams, g) for g in range(GROUPS)[group]]
+        return self._draw(streams, check_group(group))
+
+    def _draw(self, streams: Streams, group: int) -> Problem:
+        return _draw_outside(self.task, streams.at(group), self.held_out)
+
+
+def draw_validation(task: DrawnTask, count: int, *, seed: int) -> tuple[Problem, ...]:
+    """`count` problems, all of different content; a smaller set is the start of a larger one.
+
+    Raises:
+      UserError: the set would take more than half of the task's contents from training.
+    """
+    if not 1 <= count <= task.prompt_space // 2:
+        raise UserError(
+            f"validation.prompts = {count}: task {task.name!r} has {task.prompt_space} different"
+            f" prompts, and at least 1 and at most half of them ({task.prompt_space // 2}) can be"
+            " held out; change validation.prompts or raise task.difficulty"
+        )
+    rng = Streams(seed, VALIDATION).at(0)
+    problems: dict[str, Problem] = {}  # by content
+    for _ in range(count):
+        problem = _draw_outside(task, rng, problems)
+        problems[problem.content] = problem
+    return tuple(problems.values())
+
+
+def draw_example(source: DrawnProblems, g: int) -> tuple[Problem, str]:
+    """Problem and response of supervised example g, of another stream than that of group g."""
+    rng = Streams(source.seed, EXAMPLES).at(check_group(g))
+    problem = _draw_outside(source.task, rng, source.held_out)
+    return problem, source.task.solve(problem, rng)
+
+
+def _draw_outside(task: DrawnTask, rng: np.random.Generator, contents: Container[str]) -> Problem:
+    """The next problem that is not among the contents."""
+    for _ in range(_PATIENCE):
+        problem = task.draw(rng)
+        if problem.content not in contents:
+            return problem
+    raise UserError(
+        f"task {task.name!r}: {_PATIENCE} prompts in a row were held out or taken already, though"
+        f" the task states prompt_space = {task.prompt_space}; lower validation.prompts or raise"
+        " task.difficulty"
+    )

@@ -1,0 +1,97 @@
+"""Problems of a data set: one permutation of the rows after another."""
+
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+
+from jax_rl.errors import UserError
+from jax_rl.rewards.base import Problem
+from jax_rl.tasks.base import RowsTask
+from jax_rl.tasks.streams import GROUPS, TRAINING, VALIDATION, Streams, check_group
+
+_KEPT_ORDERS = 2  # an iteration may read from the end of one epoch and the start of the next
+
+
+class EpochProblems(Sequence[Problem]):
+    """The problems of training by group, as a random-access source in grain's protocol.
+
+    Group g is row g % n of epoch g // n, whose order is a permutation that depends on the seed
+    and the epoch alone; n is the number of rows whose content is not held out.
+
+    Raises:
+      UserError: every row is held out.
+    """
+
+    def __init__(self, task: RowsTask, *, seed: int, held_out: frozenset[str]):
+        self._rows = [problem for problem in task.training if problem.content not in held_out]
+        if not self._rows:
+            raise UserError(
+                f"task {task.name!r}: all {len(task.training)} rows of task.train are held out for"
+                " validation, so none is left to train on; lower validation.prompts or add rows"
+            )
+        self._seed = seed
+        self._orders: dict[int, np.ndarray] = {}  # by epoch
+
+    @property
+    def rows(self) -> int:
+        """Rows in an epoch, n."""
+        return len(self._rows)
+
+    def __len__(self) -> int:
+        """Number of groups; more than any run reads."""
+        return GROUPS
+
+    @overload
+    def __getitem__(self, group: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, group: slice) -> list[Problem]: ...
+
+    def __getitem__(self, group: int | slice) -> Problem | list[Problem]:
+        """The problem of a group, or the problems of a range of groups.
+
+        Raises:
+          IndexError: there is no such group.
+        """
+        if isinstance(group, slice):
+            return [self._find(g) for g in range(GROUPS)[group]]
+        return self._find(check_group(group))
+
+    def _find(self, group: int) -> Problem:
+        epoch, place = divmod(group, len(self._rows))
+        order = self._orders.get(epoch)
+        if order is None:
+            order = Streams(self._seed, TRAINING).at(epoch).permutation(len(self._rows))
+            # A new dictionary each time: two threads may read.
+            kept = list(self._orders.items())[1 - _KEPT_ORDERS :]
+            self._orders = {**dict(kept), epoch: order}
+        return self._rows[order[place]]
+
+
+def hold_out(task: RowsTask, count: int, *, seed: int) -> tuple[Problem, ...]:
+    """The first `count` of a permutation of the held-out rows, or else of the training rows.
+
+    Their contents are all different; a smaller set is the start of a larger one.
+
+    Raises:
+      UserError: there are fewer held-out rows, or more than half of the training rows would go.
+    """
+    own = bool(task.held_out)
+    rows = task.held_out if own else task.training
+    distinct = {problem.content: problem for problem in reversed(rows)}
+    problems = list(distinct.values())[::-1]  # the first of each content, in the file's order
+    most = len(problems) if own else len(problems) // 2
+    if not 1 <= count <= most:
+        where = (
+            f"task.validation has {most} different prompts"
+            if own
+            else f"task.train has {len(problems)} different prompts, of which at most half ({most})"
+            " can be held out"
+        )
+        raise UserError(
+            f"validation.prompts = {count}: {where}; a number from 1 to {most} is right"
+            + ("" if own else ", or a file of held-out rows (task.validation)")
+        )
+    order = Streams(seed, VALIDATION).at(0).permutation(len(problems))
+    return tuple(problems[i] for i in order[:count])
