@@ -84,7 +84,8 @@ def forward(
             view = everywhere
             if nearby is not None:
                 view = jax.tree.map(lambda a, b: jnp.where(local, b, a), everywhere, nearby)
-            x, _, _ = block(gather_for_use(layer, layer_axes, layout, dtype), x, None, None, view)
+            layer = _flatten_heads(gather_for_use(layer, layer_axes, layout, dtype), layout)
+            x, _, _ = block(layer, x, None, None, view)
             return x, None
 
         local = jnp.isin(jnp.arange(config.layers), jnp.array(config.local_layers, jnp.int32))
@@ -120,7 +121,22 @@ def unstack_layers(weights: Weights, *, config: ModelConfig, layout: Layout) -> 
     layers = tuple(
         jax.tree.map(lambda stack, i=i: stack[i], in_use["layers"]) for i in range(config.layers)
     )
-    return {**in_use, "layers": layers}
+    return {**in_use, "layers": tuple(_flatten_heads(layer, layout) for layer in layers)}
+
+
+def _flatten_heads(layer: Weights, layout: Layout) -> Weights:
+    """The layer with q, k and v as matrices [d, n h].
+
+    With three axes the decode program for a TPU keeps a second copy of all of them.
+    """
+
+    def flatten(name: str, heads: str) -> jax.Array:
+        weight = layer[name]
+        spec = layout.compute_spec(("embed", heads))
+        return jnp.reshape(weight, (weight.shape[0], -1), out_sharding=spec)
+
+    kinds = {"q": "heads", "k": "kv_heads", "v": "kv_heads"}
+    return layer | {name: flatten(name, heads) for name, heads in kinds.items()}
 
 
 def _rematerialised(function: Any, config: ModelConfig) -> Any:
@@ -208,9 +224,9 @@ def _project(
     rows, length = rotation[0].shape[:2]
 
     def project(name: str, heads: str) -> jax.Array:
-        flat = jnp.einsum("xd,dnh->xnh", x, layer[name])
         spec = layout.compute_spec(("batch", None, heads, None))
-        return jnp.reshape(flat, (rows, length, *flat.shape[1:]), out_sharding=spec)
+        flat = jnp.einsum("xd,df->xf", x, layer[name])
+        return jnp.reshape(flat, (rows, length, -1, config.head_dim), out_sharding=spec)
 
     q, k, v = project("q", "heads"), project("k", "kv_heads"), project("v", "kv_heads")
     if config.attention_bias:

@@ -148,6 +148,9 @@ class Loop:
             self.programs.sampler, weights, batch.waves, self._key, self._temperature
         )
         finished = self._finish(weights, then="generate")
+        # The update changes them, and should find their memory free.
+        del weights
+        self._sampler_weights = None
         responses, pending = self._submit(
             batch.problems, rollouts, steps, plan=setup.plan, phase="reward"
         )
@@ -169,7 +172,6 @@ class Loop:
             self._temperature,
             reference,
         )
-        self._sampler_weights = None
         self._pending = _Pending(responses, scores, metrics, rates[-1])
         self._advance()
         with self.clock.hide("prompts", busy=lambda: not is_ready(self.state.weights)):

@@ -32,7 +32,7 @@ from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
 from jax_rl.trainer.scoring import Scorer, open_scorer
 from jax_rl.trainer.setup import RunSetup, prepare_run
-from jax_rl.trainer.start import make_starting_weights
+from jax_rl.trainer.start import check_starting_weights, make_starting_weights
 from jax_rl.trainer.steady import measure_steady
 
 StopRule = Callable[[Sequence[Validation], float], str | None]
@@ -80,9 +80,12 @@ def train(
     directory = Path(directory)
     validate(config)
     setup = prepare_run(config)
+    setup.training(config.run.seed)  # a task with nothing to train on is refused before any work
     if jax.default_backend() == "cpu":
         keep_freed_memory()
     earlier = _check_directory(directory, setup.config, resume=resume)
+    if earlier is None or config.objective.kl_coefficient > 0:
+        check_starting_weights(setup)
     writer = RecordWriter(directory)
     try:
         with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:

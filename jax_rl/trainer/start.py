@@ -5,11 +5,23 @@ from pathlib import Path
 
 import jax
 
+from jax_rl.model.huggingface.files import check_checkpoint
 from jax_rl.model.huggingface.load import load_weights
 from jax_rl.model.weights import Weights, count_parameters
 from jax_rl.records import Import, WarmStart
 from jax_rl.trainer.setup import RunSetup
 from jax_rl.trainer.warm_start import make_warm_start
+
+
+def check_starting_weights(setup: RunSetup) -> None:
+    """Looks at the headers of the checkpoint, if there is one, before anything is written.
+
+    Raises:
+      UserError: its files do not hold the model.
+    """
+    model = setup.config.model
+    if model.checkpoint:
+        check_checkpoint(Path(model.checkpoint), model)
 
 
 def make_starting_weights(setup: RunSetup) -> tuple[Weights, WarmStart | Import]:
