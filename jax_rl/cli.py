@@ -13,7 +13,7 @@ import tyro
 from tyro.conf import DisallowNone
 
 from jax_rl import resources
-from jax_rl.commands import COMMANDS, Command, Eval, Sample, Study, Train
+from jax_rl.commands import COMMANDS, Command, Eval, Sample, Study, Train, leave_model_open
 from jax_rl.config import Config
 from jax_rl.config_file import load_config
 from jax_rl.errors import UserError
@@ -29,7 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
       Exit code: 0, or 2 for what the user can put right, or 130 for an interrupt.
     """
     try:
-        command = parse(sys.argv[1:] if arguments is None else arguments)
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`| head`) has left; Python must not complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        command = parse(arguments)
     except UserError as error:
         return _fail(error)
     except SystemExit as stop:  # tyro has printed help or its own message
@@ -43,9 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted: {command.explain_interrupt()}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader (`| head`) has left; Python must not complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -87,8 +95,7 @@ def _parse_experiment(command: type[Train | Study], name: str, rest: list[str]) 
             f" {', '.join(resources.list_known('configs'))}"
         )
     config = load_config(source) if source else Config()
-    default = command(source=source, config=config)
-    return _parse(command, name, rest[1:] if source else rest, default)
+    return _parse(command, name, rest, command(source=source, config=config))
 
 
 def _parse_policy(command: type[Sample | Eval], name: str, rest: list[str]) -> Command:
@@ -103,7 +110,8 @@ def _parse_policy(command: type[Sample | Eval], name: str, rest: list[str]) -> C
             " directory of a run or a configuration, such as one of"
             f" {', '.join(resources.list_known('configs'))}; or --model DIR"
         )
-    default = command(source=source, config=find_policy(source).config if source else Config())
+    config = find_policy(source).config if source else Config()
+    default = command(source=source, config=leave_model_open(config) if has_model else config)
     return _parse(command, name, rest[1:] if source else rest, default)
 
 
@@ -112,7 +120,7 @@ def _parse(command: type[_C], name: str, rest: list[str], default: _C | None = N
         command,
         prog=f"jax-rl {name}",
         args=rest,
-        default=tyro.MISSING if default is None else default,
+        default=tyro.MISSING_NONPROP if default is None else default,
         use_underscores=True,
         config=(DisallowNone,),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
-from tyro.conf import Fixed, Positional, arg
+from tyro.conf import Positional, Suppress, arg
 
 from jax_rl.config import Config, ModelConfig, TaskConfig
 from jax_rl.config_file import validate
@@ -112,14 +112,15 @@ class Report:
 class Sample:
     """Read what a policy says: `sample RUN`, or `sample --model DIR "prompt"` for a chat.
 
+    RUN is the directory of a run (its newest checkpoint), or a configuration (where it starts).
     The same as `jax_rl.sample(source)`, and `jax_rl.chat(source, prompts)` where there is a
     prompt or a model. With --model and no prompt the chat goes on as long as you type.
     """
 
-    source: Annotated[str, Fixed]
-    """Directory of a run (its newest checkpoint), or a configuration (where it starts)."""
+    source: Annotated[str, Suppress]
+    """Directory of a run, or a configuration; the first word, read before the options."""
     config: Annotated[Config, arg(name="")]
-    prompt: Positional[tuple[str, ...]] = ()
+    prompt: Annotated[Positional[tuple[str, ...]], arg(metavar="[PROMPT ...]")] = ()
     """Prompts of your own, one turn of a chat each."""
     model: Path | None = None
     """Directory of a model in Hugging Face's format, in the place of RUN."""
@@ -164,12 +165,13 @@ class Sample:
 class Eval:
     """Score a policy on held-out prompts: accuracy, pass@k and majority@k with intervals.
 
-    The same as `jax_rl.evaluate(source)`. `eval RUN`, `eval CONFIG`, or `eval CONFIG --model DIR`;
-    every value of the configuration can be overridden.
+    `eval RUN` (its newest checkpoint), `eval CONFIG` (where it starts), or with --model DIR the
+    name of a configuration first, or the task in options. Every value can be overridden. The same
+    as `jax_rl.evaluate(source)`.
     """
 
-    source: Annotated[str, Fixed]
-    """Directory of a run (its newest checkpoint), or a configuration (where it starts)."""
+    source: Annotated[str, Suppress]
+    """Directory of a run, or a configuration; the first word, read before the options."""
     config: Annotated[Config, arg(name="")]
     model: Path | None = None
     """Directory of a model in Hugging Face's format, in the place of the configuration's."""
@@ -186,7 +188,7 @@ class Eval:
 
     def run(self) -> None:
         config, run = _choose_policy(self.source, self.config, self.model)
-        if config.task == TaskConfig():
+        if not self.source and config.task == TaskConfig():
             raise UserError(
                 "jax-rl eval: say what to evaluate on: the name or path of a configuration, or"
                 " --task.name with its options"
@@ -250,20 +252,19 @@ def _choose_directory(directory: Path | None, source: str) -> Path:
     return Path("runs") / Path(source).stem if directory is None else directory
 
 
+def leave_model_open(config: Config) -> Config:
+    """The configuration of a policy whose model comes from a directory named on the line."""
+    numerics = ModelConfig(compute_dtype=config.model.compute_dtype, remat=config.model.remat)
+    start = dataclasses.replace(config.warm_start, updates=0)
+    return dataclasses.replace(config, model=numerics, warm_start=start)
+
+
 def _choose_policy(source: str, config: Config, model: Path | None) -> tuple[Config, Path | None]:
     """The configuration of a policy, and the run that has its weights, if one has."""
     if model is not None:
-        shape = ModelConfig(
-            checkpoint=str(model),
-            compute_dtype=config.model.compute_dtype,
-            remat=config.model.remat,
-        )
-        start = dataclasses.replace(config.warm_start, updates=0)
-        return dataclasses.replace(config, model=shape, warm_start=start), None
-    if not source:
-        raise UserError("name the directory of a run or a configuration first, or --model DIR")
-    run = Path(source) if (Path(source) / FILE_NAME).is_file() else None
-    return config, run
+        shape = dataclasses.replace(config.model, checkpoint=str(model))
+        return dataclasses.replace(config, model=shape), None
+    return config, Path(source) if (Path(source) / FILE_NAME).is_file() else None
 
 
 def _read_turns() -> Iterator[str]:

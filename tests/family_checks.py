@@ -19,7 +19,6 @@ from programs import ONE, Place
 from jax_rl.config import ModelConfig, ObjectiveConfig
 from jax_rl.model.distribution import sampled_logits
 from jax_rl.model.forward import forward, head_in_use
-
 from jax_rl.model.huggingface.export import export_checkpoint
 from jax_rl.model.huggingface.families import read_model_config
 from jax_rl.model.huggingface.load import load_weights
@@ -90,9 +89,7 @@ def compute_logits(family: Family, place: Place = ONE) -> tuple[np.ndarray, np.n
     return ours[valid], theirs[valid]
 
 
-def sample(
-    family: Family, place: Place = ONE, *, greedy: bool = False, padded: bool = True
-) -> Any:
+def sample(family: Family, place: Place = ONE, *, greedy: bool = False, padded: bool = True) -> Any:
     """Rollouts of 32 rows, prompts of mixed length up to 42 tokens, responses of up to 6."""
     tokens, starts = make_rows(family, rows=programs.ROWS)
     prompt = LENGTH - programs.RESPONSE

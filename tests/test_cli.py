@@ -1,21 +1,28 @@
 """Command lines: what each calls, and what a wrong one is told."""
 
 import ast
+import contextlib
+import dataclasses
 import inspect
+import io
+import os
 import re
 import subprocess
 import sys
 import types
-import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from study_records import make_start
 
 import jax_rl
 from jax_rl import cli
-from jax_rl.config import Config
+from jax_rl.config import Config, ModelConfig, TaskConfig
+from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
+from jax_rl.records import RecordWriter
 
 
 @pytest.fixture
@@ -39,7 +46,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[Any, ...], d
     stand_in("jax_rl.report.build", "build_report")
     stand_in("jax_rl.report.table", "print_table")
     stand_in("jax_rl.study.analyse", "analyse")
-    stand_in("jax_rl.trainer.evaluate", "sample", "evaluate")
+    stand_in("jax_rl.evaluation.sample", "sample")
+    stand_in("jax_rl.evaluation.chat", "chat")
+    stand_in("jax_rl.evaluation.evaluate", "evaluate")
+    stand_in("jax_rl.evaluation.export", "export")
     return made
 
 
@@ -81,15 +91,108 @@ def test_report_takes_a_directory(calls: list[Any]) -> None:
     assert calls[0][1] == (Path("out"),)
 
 
-def test_sample_and_eval_take_a_run_or_a_configuration(calls: list[Any], tmp_path: Path) -> None:
-    assert cli.main(["sample", str(tmp_path), "--prompt", "1+2=", "3+4=", "--seed", "9"]) == 0
-    assert cli.main(["eval", "tiny", "--samples_per_prompt", "4", "--temperature", "0.5"]) == 0
-    (_, sample_source, sample_options), (_, eval_source, eval_options) = calls
-    assert sample_source == (tmp_path,)
-    assert sample_options["prompt_texts"] == ("1+2=", "3+4=")
-    assert (sample_options["seed"], sample_options["temperature"]) == (9, None)
-    assert eval_source[0].name == "tiny.toml"
-    assert eval_options == {"prompts": None, "samples_per_prompt": 4, "temperature": 0.5}
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """The directory of a run whose configuration is not the default."""
+    config = dataclasses.replace(Config(), task=TaskConfig(difficulty=5))
+    directory = tmp_path / "run"
+    directory.mkdir()
+    with contextlib.closing(RecordWriter(directory)) as writer:
+        writer.write(make_start(config_to_dict(config), 64, 0))
+    return directory
+
+
+def test_sample_reads_held_out_prompts(calls: list[Any], recorded: Path) -> None:
+    assert cli.main(["sample", str(recorded), "--prompts", "3", "--seed", "9"]) == 0
+    ((name, (config,), options),) = calls
+    assert (name, config.task.difficulty) == ("sample", 5)
+    assert options == {"run": recorded, "prompts": 3, "seed": 9, "temperature": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "prompts", "checkpoint"),
+    [
+        (["RUN", "1+2=", "3+4="], ("1+2=", "3+4="), ""),
+        (["tiny", "1+2=", "--max_tokens", "7"], ("1+2=",), ""),
+        (["tiny", "--max_tokens", "7", "1+2="], ("1+2=",), ""),
+        (["--model", "m", "hi", "and?"], ("hi", "and?"), "m"),
+        (["hi", "--model=m"], ("hi",), "m"),
+        (["--model", "m", "--text.chat", "never", "hi"], ("hi",), "m"),
+    ],
+)
+def test_prompts_of_ones_own_are_a_chat(
+    words: list[str],
+    prompts: tuple[str, ...],
+    checkpoint: str,
+    calls: list[Any],
+    recorded: Path,
+) -> None:
+    assert cli.main(["sample", *(str(recorded) if w == "RUN" else w for w in words)]) == 0
+    ((name, (config, said), options),) = calls
+    assert (name, said, config.model.checkpoint) == ("chat", prompts, checkpoint)
+    assert options == {
+        "run": recorded if "RUN" in words else None,
+        "seed": 0,
+        "temperature": None,
+        "max_tokens": 7 if "7" in words else 512,
+    }
+    assert config.text.chat == ("never" if "never" in words else "auto")
+
+
+def test_a_model_without_a_prompt_reads_what_is_typed(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n\n  and?\nlast"))
+    assert cli.main(["sample", "--model", "m"]) == 0
+    ((name, (_, turns), _),) = calls
+    assert (name, list(turns)) == ("chat", ["hi", "  and?", "last"])
+
+
+def test_eval_takes_a_run_with_overrides(calls: list[Any], recorded: Path) -> None:
+    line = ["eval", str(recorded), "--samples_per_prompt", "4", "--output", "rows.jsonl"]
+    assert cli.main([*line, "--task.validation", "o.jsonl", "--correct_from", "0.5"]) == 0
+    ((name, (config,), options),) = calls
+    assert (name, config.task.difficulty, config.task.validation) == ("evaluate", 5, "o.jsonl")
+    assert options == {
+        "run": recorded,
+        "prompts": None,
+        "samples_per_prompt": 4,
+        "temperature": None,
+        "correct_from": 0.5,
+        "output": Path("rows.jsonl"),
+    }
+
+
+def test_eval_takes_a_configuration(calls: list[Any], tmp_path: Path) -> None:
+    assert cli.main(["eval", "tiny", "--prompts", "0", "--temperature", "0.5"]) == 0
+    (tmp_path / "plain.toml").write_text("")  # all defaults: the task is as it is meant
+    assert cli.main(["eval", str(tmp_path / "plain.toml")]) == 0
+    (_, (config,), options), (_, (plain,), _) = calls
+    assert (config, plain) == (jax_rl.load_config("tiny"), Config())
+    assert (options["run"], options["prompts"], options["temperature"]) == (None, 0, 0.5)
+
+
+def test_a_model_takes_the_place_of_the_configurations_own(calls: list[Any]) -> None:
+    numerics = ["--model.compute_dtype", "bfloat16"]
+    assert cli.main(["eval", "arithmetic", "--model", "m", *numerics]) == 0
+    assert cli.main(["eval", "--model", "m", "--task.name", "partition"]) == 0
+    assert (
+        cli.main(["eval", "--model", "m", "--task.name", "partition", "--model.layers", "9"]) == 0
+    )
+    first, second, third = (args[0] for _, args, _ in calls)
+    assert first.task == jax_rl.load_config("arithmetic").task
+    assert first.model == ModelConfig(checkpoint="m", compute_dtype="bfloat16")
+    assert first.warm_start.updates == 0
+    assert (second.task.name, second.model) == ("partition", ModelConfig(checkpoint="m"))
+    assert third.model.layers == 9  # compared with the checkpoint's, where that is read
+    assert all(options["run"] is None for _, _, options in calls)
+
+
+def test_export_takes_two_directories(calls: list[Any]) -> None:
+    assert cli.main(["export", "runs/first", "out", "--dtype", "float16"]) == 0
+    assert cli.main(["export", "runs/first", "out"]) == 0
+    assert [call[:2] for call in calls] == [("export", (Path("runs/first"), Path("out")))] * 2
+    assert [options for _, _, options in calls] == [{"dtype": "float16"}, {"dtype": "bfloat16"}]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +207,13 @@ def test_sample_and_eval_take_a_run_or_a_configuration(calls: list[Any], tmp_pat
         ("train tiny --model.remat dot", ["remat", "none", "dots", "full"]),
         ("train tiny --batch.size 18", ["batch.size = 18", "batch.group = 4", "16 or 20"]),
         ("study tiny --validation.every_samples 16", ["every_samples = 16", "(8, 16, 32)"]),
+        ("train tiny other", ["Unrecognized", "other"]),
         ("sample nowhere", ["'nowhere'", "Known:", "tiny"]),
+        ("sample", ["the policy comes first", "RUN", "tiny", "--model DIR"]),
+        ("sample --seed 3 tiny", ["the policy comes first"]),
+        ("eval tiny other", ["Unrecognized", "other"]),
+        ("eval --model m", ["say what to evaluate on", "--task.name"]),
+        ("export run out --dtype int8", ["dtype", "bfloat16"]),
         ("report", ["DIR"]),
     ],
 )
@@ -136,6 +245,8 @@ def test_error_of_the_call_is_a_message_and_code_2(
     [
         ("train tiny", "jax_rl.trainer.run", "train", "runs/tiny; --resume goes on from"),
         ("study tiny", "jax_rl.study.sweep", "run_study", "runs/tiny; the same command continues"),
+        ("sample tiny x", "jax_rl.evaluation.chat", "chat", "nothing was written"),
+        ("export run out", "jax_rl.evaluation.export", "export", "out is only there once"),
     ],
 )
 def test_interrupt_says_how_to_go_on(
@@ -161,13 +272,25 @@ def test_help_explains_every_field(
     monkeypatch.setenv("COLUMNS", "80")  # one column of options
     assert cli.main(["train", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for name, table in typing.get_type_hints(Config).items():
-        for field, words in read_field_docs(table).items():
-            default = getattr(getattr(Config(), name), field)
-            flag = re.escape(f"--{name}.{field}")
-            usage = rf"{flag} [A-Z{{][^ ]*|{flag}, --{name}\.no_{field}"
-            entry = rf"(?:{usage}) {re.escape(f'{words} (default: {default})')}"
-            assert re.search(entry, text), f"{name}.{field}"
+    for key, value, words in list_fields(Config(), ""):
+        head, _, name = key.rpartition(".")
+        flag, default = re.escape(f"--{key}"), re.escape(f"{words} (default: {value})")
+        several = r"(?: \[[A-Z]+ \.\.\.\]\])?"
+        usage = rf"{flag} [\[A-Z{{][^ ]*{several}|{flag}, --{re.escape(head)}\.no_{name}"
+        assert re.search(rf"(?:{usage}) {default}", text), key
+
+
+def list_fields(table: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """Dotted name, default as the help shows it, and words of every field."""
+    docs = read_field_docs(type(table)) if path else {}
+    for field in dataclasses.fields(table):
+        key, value = f"{path}{field.name}", getattr(table, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from list_fields(value, f"{key}.")
+        else:
+            shown = " ".join(value) if isinstance(value, tuple) else str(value)
+            shown = repr(value) if value == "" else shown
+            yield key, shown, docs[field.name]
 
 
 def read_field_docs(table: type) -> dict[str, str]:
@@ -205,6 +328,34 @@ def test_command_line_ends_with_the_code_and_no_traceback() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: no configuration 'tinny'")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["train --help", "sample tiny --help", "", "train tinny"])
+def test_a_reader_that_leaves_is_no_error(line: str) -> None:
+    code = f"import sys; from jax_rl.cli import main; sys.exit(main({line.split()!r}))"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},  # what is buffered is written at the exit
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    with running.stderr:
+        written = running.stderr.read()
+    assert running.wait() == (2 if "tinny" in line else 0)
+    assert "Traceback" not in written
+    assert "BrokenPipe" not in written
+
+
+def test_help_hides_what_is_not_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("sample", "eval"):
+        assert cli.main([command, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert "--source" not in shown
+        assert "fixed" not in shown.split("task options")[0]
 
 
 def test_package_exports_lazily_and_refuses_the_rest() -> None:

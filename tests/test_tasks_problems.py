@@ -5,6 +5,7 @@ import pytest
 from jax_rl.config import TaskConfig
 from jax_rl.errors import UserError
 from jax_rl.tasks.dataset import load_dataset
+from jax_rl.tasks.prompts import training_problems, validation_problems
 
 
 def write(tmp_path, name, prompts, answers=None):
@@ -78,5 +79,11 @@ def test_a_training_file_that_is_all_held_out_is_refused(tmp_path):
 def test_a_file_is_needed():
     with pytest.raises(UserError, match=r"task.train has to name .* task 'dataset'"):
         load()
-    with pytest.raises(UserError, match=r"task.train has to name"):
-        load(validation="rows.jsonl")
+
+
+def test_held_out_rows_alone_can_be_evaluated_and_not_trained_on(tmp_path):
+    task = load(validation=write(tmp_path, "a.jsonl", ["x", "y"]))
+    assert [problem.prompt for problem in task.held_out] == ["x", "y"]
+    assert len(validation_problems(task, 2, seed=0)) == 2
+    with pytest.raises(UserError, match=r"no rows to train on: task.train has to name their file"):
+        training_problems(task, seed=0, held_out=frozenset())

@@ -70,7 +70,9 @@ def chat(
     turns: list[Message] = []
     responses: list[Response] = []
     with jax.set_mesh(setup.mesh):
-        voice = _Voice(setup, load_policy(found, setup), make_key(seed, validation=True, setup=setup))
+        voice = _Voice(
+            setup, load_policy(found, setup), make_key(seed, validation=True, setup=setup)
+        )
         for turn, text in enumerate(prompts):
             turns.append({"role": "user", "content": text})
             ids = setup.tokenizer.encode_prompt(turns if setup.tokenizer.chat else text)

@@ -1,22 +1,24 @@
 """Scores a policy on the held-out set."""
 
 import dataclasses
-import json
-from collections.abc import Hashable
 from pathlib import Path
 
 import numpy as np
 
-from jax_rl.config import Config
+from jax_rl.config import Config, TaskConfig
 from jax_rl.config_file import validate
 from jax_rl.errors import UserError
+from jax_rl.evaluation.output import prepare_output, write_output
 from jax_rl.evaluation.respond import Answers, respond
 from jax_rl.evaluation.scores import Estimate, estimate_mean, estimate_share, majority, pass_at
 from jax_rl.evaluation.source import find_policy
-from jax_rl.rewards.answers import find_boxed
+from jax_rl.evaluation.votes import read_vote
 from jax_rl.rewards.base import Problem
-from jax_rl.rewards.numeric import find_number
-from jax_rl.trainer.setup import prepare_run
+from jax_rl.tasks.base import has_rows, load_task
+from jax_rl.tasks.prompts import drop_long
+from jax_rl.trainer.setup import prepare_policy, prepare_run
+
+_ROUNDING = 1e-6  # a reward is float32: 0.1 + 0.9 may be just below 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Evaluation:
     majority: Estimate  # the most frequent answer is correct; majority@k
     prompts: int
     responses_per_prompt: int  # k
-    left_out: int  # prompts with a failed reward, which count nowhere
+    left_out: int  # prompts with a failed reward, which have no part in the scores
     failed_rewards: int
     mean_length: float  # tokens
     truncated: float  # share of responses without an end token
@@ -51,22 +53,25 @@ def evaluate(
       source: directory of a run (its newest checkpoint), or a configuration as a file, a name or
         a value (the weights that it starts from, those of model.checkpoint for example).
       run: directory of the run that has the weights, where `source` is a configuration.
-      prompts: in the set; validation.prompts if left out, 0 for all rows of task.validation. A
-        larger set than the run's own may hold prompts that training has met, which is said.
+      prompts: in the set; validation.prompts if left out, 0 for all rows of task.validation. It
+        is said if training may have met some of them.
       samples_per_prompt: responses per prompt; validation.samples_per_prompt if left out.
       temperature: divides the logits, 0 is greedy; validation.temperature if left out.
       correct_from: reward from which a response counts as correct.
-      output: file to write a JSON line per prompt to.
+      output: file to write a JSON line per prompt to, as `jax_rl.evaluation.output` has it.
 
     Raises:
-      UserError: nothing usable at `source`, or settings that do not fit.
+      UserError: nothing usable at `source`, settings that do not fit, a file that cannot be
+        written, or no prompt without a failed reward.
     """
     found = find_policy(source, run=run)
     own = found.config.validation
     changed = dataclasses.replace(
         own,
         prompts=own.prompts if prompts is None else prompts or _count_rows(found.config),
-        samples_per_prompt=samples_per_prompt or own.samples_per_prompt,
+        samples_per_prompt=(
+            own.samples_per_prompt if samples_per_prompt is None else samples_per_prompt
+        ),
         temperature=own.temperature if temperature is None else temperature,
     )
     config = dataclasses.replace(found.config, validation=changed)
@@ -74,95 +79,72 @@ def evaluate(
     setup = prepare_run(config)
     for note in setup.notes:
         print(note)
-    answers = respond(found, setup, setup.validation)
-    result = _summarise(answers, setup.validation, correct_from)
     if output is not None:
-        _write_rows(output, answers, setup.validation)
-    _show(result)
-    if found.run is not None and result.prompts > own.prompts and not config.task.validation:
-        print(f"only the first {own.prompts} prompts were held out of training")
+        prepare_output(output)
+    answers = respond(found, setup)
+    correct = answers.scores.rewards >= correct_from - _ROUNDING
+    result = _summarise(answers, correct, setup.validation)
+    if output is not None:
+        write_output(output, answers, correct, setup.validation)
+        print(f"responses: {output}")
+    print(_describe(result))
+    if found.run is not None:
+        print(_compare_sets(find_policy(found.run).config, config), end="")
     return result
 
 
 def _count_rows(config: Config) -> int:
-    from jax_rl.tasks.base import has_rows, load_task
-
+    """Prompts in task.validation that can be asked."""
     task = load_task(config.task)
     if not has_rows(task) or not task.held_out:
         raise UserError(
             "prompts = 0 asks for all rows of task.validation, and there is no such file; give a"
             " number of prompts"
         )
+    task, _ = drop_long(
+        task,
+        prepare_policy(config).tokenizer,
+        max_prompt_length=config.task.max_prompt_length,
+        policy=config.task.long_prompts,
+    )
     return len({problem.content for problem in task.held_out})
 
 
-def _summarise(answers: Answers, problems: tuple[Problem, ...], correct_from: float) -> Evaluation:
-    scores = answers.scores
-    assert scores is not None
-    rewards = scores.rewards.reshape(len(problems), -1)  # [n, k]
-    whole = scores.valid.reshape(rewards.shape).all(axis=1)
+def _summarise(answers: Answers, correct: np.ndarray, problems: tuple[Problem, ...]) -> Evaluation:
+    shape = (len(problems), -1)
+    rewards, correct = answers.scores.rewards.reshape(shape), correct.reshape(shape)  # [n, k]
+    whole = answers.scores.valid.reshape(shape).all(axis=1)
     if not whole.any():
         raise UserError(
-            f"a reward failed for every one of {len(problems)} prompts; the first:"
-            f" {scores.first_failure}"
+            f"each of {len(problems)} prompts has a failed reward, so nothing can be said; the"
+            f" first, {answers.scores.first_failure}"
         )
-    responses = rewards.shape[1]
-    correct = rewards[whole] >= correct_from - 1e-6
-    said = [
-        [_read_answer(r.text) for r in answers.responses[row * responses : (row + 1) * responses]]
+    k = rewards.shape[1]
+    votes = [
+        [read_vote(problems[row], one.text) for one in answers.responses[row * k : (row + 1) * k]]
         for row in np.flatnonzero(whole)
     ]
-    ks = sorted({k for k in (2**i for i in range(20)) if k < responses} | {responses})
-    lengths = [response.tokens for response in answers.responses]
+    correct = correct[whole]
     return Evaluation(
         score=estimate_mean(rewards[whole].mean(axis=1, dtype=np.float64)),
         accuracy=estimate_share(correct.mean(axis=1)),
-        pass_at={k: estimate_share(pass_at(correct, k)) for k in ks},
-        majority=estimate_share(majority(correct, said)),
+        pass_at={n: estimate_share(pass_at(correct, n)) for n in _list_powers(k)},
+        majority=estimate_share(majority(correct, votes)),
         prompts=len(problems),
-        responses_per_prompt=responses,
+        responses_per_prompt=k,
         left_out=int(np.sum(~whole)),
-        failed_rewards=scores.failures,
-        mean_length=float(np.mean(lengths)),
-        truncated=float(np.mean([not response.ended for response in answers.responses])),
+        failed_rewards=answers.scores.failures,
+        mean_length=float(np.mean([one.tokens for one in answers.responses])),
+        truncated=float(np.mean([not one.ended for one in answers.responses])),
     )
 
 
-def _read_answer(text: str) -> Hashable | None:
-    """What a response gives as its answer, for the vote: a number, else what is boxed."""
-    number = find_number(text)
-    if number is not None:
-        return number
-    boxed = find_boxed(text)
-    return "".join(boxed.split()) if boxed else None
+def _list_powers(k: int) -> list[int]:
+    """1, 2, 4 and so on below k, and k."""
+    return [2**i for i in range((k - 1).bit_length())] + [k]
 
 
-def _write_rows(path: Path, answers: Answers, problems: tuple[Problem, ...]) -> None:
-    scores = answers.scores
-    assert scores is not None
-    group = len(answers.responses) // len(problems)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for number, problem in enumerate(problems):
-            row = {
-                "place": problem.place,
-                "prompt": problem.prompt,
-                "answer": problem.answer,
-                "responses": [
-                    {
-                        "text": answers.responses[i].text,
-                        "tokens": answers.responses[i].tokens,
-                        "ended": answers.responses[i].ended,
-                        "reward": float(scores.rewards[i]) if scores.valid[i] else None,
-                    }
-                    for i in range(number * group, (number + 1) * group)
-                ],
-            }
-            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-    print(f"responses: {path}")
-
-
-def _show(result: Evaluation) -> None:
+def _describe(result: Evaluation) -> str:
     k = result.responses_per_prompt
     lines = [f"score        {result.score}  mean reward", f"accuracy     {result.accuracy}"]
     if k > 1:
@@ -176,4 +158,25 @@ def _show(result: Evaluation) -> None:
     )
     if result.left_out:
         lines.append(f"{result.left_out} prompts with a failed reward are left out")
-    print("\n".join(lines))
+    return "\n".join(lines)
+
+
+def _compare_sets(trained: Config, config: Config) -> str:
+    """A line on prompts that the run may have met in training, or nothing.
+
+    Args:
+      trained: what the run was trained with.
+      config: what it was evaluated with.
+    """
+    if _forget_lengths(trained.task) != _forget_lengths(config.task) or (
+        not config.task.validation and trained.validation.seed != config.validation.seed
+    ):
+        return "this is not the set that was held out of training, which may have met some of it\n"
+    if not config.task.validation and config.validation.prompts > trained.validation.prompts:
+        return f"only the first {trained.validation.prompts} prompts were held out of training\n"
+    return ""
+
+
+def _forget_lengths(task: TaskConfig) -> TaskConfig:
+    """What tells which problems there are."""
+    return dataclasses.replace(task, max_prompt_length=0, max_response_length=0)

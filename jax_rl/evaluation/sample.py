@@ -57,9 +57,7 @@ def sample(
     # The set is that of the configuration; only its sampling takes the seed given here.
     changed = dataclasses.replace(changed, seed=seed)
     validate(dataclasses.replace(config, validation=changed))
-    setup = dataclasses.replace(
-        setup, config=dataclasses.replace(setup.config, validation=changed)
-    )
+    setup = dataclasses.replace(setup, config=dataclasses.replace(setup.config, validation=changed))
     answers = respond(found, setup)
     rewards = zip(answers.scores.rewards.tolist(), answers.scores.valid.tolist(), strict=True)
     sampled = [

@@ -47,7 +47,7 @@ class Countdown:
     reward = staticmethod(score_countdown)
 
     def __init__(self, config: TaskConfig):
-        refuse_unused(config, ("difficulty", "template"), why="without task.train")
+        refuse_unused(config, ("difficulty", "template"), why="without files")
         if not _FEWEST <= config.difficulty <= _MOST:
             raise UserError(
                 f"task.difficulty = {config.difficulty}: countdown takes how many numbers are"
@@ -90,7 +90,7 @@ class Countdown:
 
 
 def load_countdown(config: TaskConfig) -> Countdown | Rows:
-    """Rows of `config.train` with "numbers" (or "nums") and "target"; without it, drawn problems.
+    """Rows of files with "numbers" (or "nums") and "target"; without a file, drawn problems.
 
     Numbers are a list, or its text as CSV has it. A template may name any column, and {numbers}
     and {target}; `config.prompt_column` names a column with prompts instead.
@@ -98,9 +98,9 @@ def load_countdown(config: TaskConfig) -> Countdown | Rows:
     Raises:
       UserError: a file or a row that cannot be used, or a field that is not used.
     """
-    if not config.train:
+    if not config.train and not config.validation:
         return Countdown(config)
-    refuse_unused(config, (*FILE_FIELDS, "prompt_column", "template"), why="with task.train")
+    refuse_unused(config, (*FILE_FIELDS, "prompt_column", "template"), why="with files")
     training, held_out, notes = read_problems(config, lambda first: _plan(config, first))
     return Rows(
         name="countdown",

@@ -20,10 +20,14 @@ class EpochProblems(Sequence[Problem]):
     and the epoch alone; n is the number of rows whose content is not held out.
 
     Raises:
-      UserError: every row is held out.
+      UserError: there are no rows, or every row is held out.
     """
 
     def __init__(self, task: RowsTask, *, seed: int, held_out: frozenset[str]):
+        if not task.training:
+            raise UserError(
+                f"task {task.name!r} has no rows to train on: task.train has to name their file"
+            )
         self._rows = [problem for problem in task.training if problem.content not in held_out]
         if not self._rows:
             raise UserError(

@@ -15,7 +15,7 @@ def refuse_unused(config: TaskConfig, used: Collection[str], *, why: str = "") -
     Args:
       config: the task's table.
       used: fields that the task looks at, besides the name and the two lengths.
-      why: when the task does not use it, for the message: "with task.train", say.
+      why: when the task does not use it, for the message: "with files", say.
 
     Raises:
       UserError: the first such field.

@@ -55,14 +55,15 @@ def read_problems(
       plan: from the first row of a file to what makes a problem of each of its rows.
 
     Raises:
-      UserError: a file or a row that cannot be used, or no training row is left.
+      UserError: no file is named, a file or a row cannot be used, or no training row is left.
     """
-    if not config.train:
+    if not config.train and not config.validation:
         raise UserError(
             f"task.train has to name the file of training rows of task {config.name!r}"
-            " (.jsonl, .json, .csv or .parquet)"
+            " (.jsonl, .json, .csv or .parquet), or task.validation that of the held-out rows if"
+            " nothing is to be trained"
         )
-    training = _build(config.train, "task.train", plan)
+    training = _build(config.train, "task.train", plan) if config.train else []
     held_out: list[Problem] = []
     notes: list[str] = []
     if config.validation:
@@ -80,7 +81,7 @@ def read_problems(
             "task.train: rows left out that ask for what a row of task.validation asks for:"
             f" {len(shared)}; the first is {shared[0].place}, as {places[shared[0].content]}"
         )
-    if not training:
+    if config.train and not training:
         raise UserError(
             f"task.train = {config.train!r}: every row is also in task.validation ="
             f" {config.validation!r}, so none is left to train on"

@@ -150,7 +150,7 @@ def drop_long(
         return task, 0
     dropped, longest = sum(long), max(lengths)
     first = long.index(True)
-    if policy == "refuse" or all(long[: len(task.training)]):
+    if policy == "refuse" or (task.training and all(long[: len(task.training)])):
         raise UserError(
             f"{_name(rows[first], first)} has {lengths[first]} tokens, and task.max_prompt_length"
             f" is {max_prompt_length}; {dropped} of {len(rows)} rows are longer, the longest with"
