@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol
 from tyro.conf import Positional, Suppress, arg
 
 from jax_rl.config import Config, ModelConfig, TaskConfig
-from jax_rl.config_file import validate
+from jax_rl.config_checks import validate
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME
 

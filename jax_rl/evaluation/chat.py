@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from jax_rl.config import Config
-from jax_rl.config_file import validate
+from jax_rl.config_checks import validate
 from jax_rl.errors import UserError
 from jax_rl.evaluation.policy import load_policy, prepare_source
 from jax_rl.evaluation.source import find_policy

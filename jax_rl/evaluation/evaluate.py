@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from jax_rl.config import Config, TaskConfig
-from jax_rl.config_file import validate
+from jax_rl.config_checks import validate
 from jax_rl.errors import UserError
 from jax_rl.evaluation.output import prepare_output, write_output
 from jax_rl.evaluation.respond import Answers, respond

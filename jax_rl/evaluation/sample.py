@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from jax_rl.config import Config
-from jax_rl.config_file import validate
+from jax_rl.config_checks import validate
 from jax_rl.evaluation.respond import respond
 from jax_rl.evaluation.source import find_policy
 from jax_rl.rewards.base import Problem

@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 from jax_rl.config import Config, resize_batch, study_batches
-from jax_rl.config_file import config_to_dict, validate
+from jax_rl.config_checks import validate
+from jax_rl.config_file import config_to_dict
 from jax_rl.errors import DivergedError, UserError
 from jax_rl.learner.schedule import scaled_rate
 from jax_rl.records import FILE_NAME, End, Validation, read_events

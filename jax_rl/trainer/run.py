@@ -9,7 +9,8 @@ from pathlib import Path
 import jax
 
 from jax_rl.config import Config
-from jax_rl.config_file import config_to_dict, validate
+from jax_rl.config_checks import validate
+from jax_rl.config_file import config_to_dict
 from jax_rl.errors import DivergedError, UserError
 from jax_rl.learner.schedule import warmup_note, warmup_updates
 from jax_rl.learner.update import init_state
