@@ -40,8 +40,8 @@ def respond(source: Source, setup: RunSetup) -> Answers:
     filled = [problems[i % len(problems)] for i in range(plan.prompts)]
     rows = PromptRows(*setup.encode(filled), 0)
     with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:
+        held = load_policy(source, setup)  # first: what cannot be read is said without a wait
         programs = compile_validation(setup, Compiler(lambda event: None))
-        held = load_policy(source, setup)
         waves = split_waves(rows, plan, setup.sharding)
         key = make_key(config.validation.seed, validation=True, setup=setup)
         temperature = setup.put_scalar(config.validation.temperature or 1.0)
