@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        # `module:attribute` of the user's own; last, so that no file here hides a package.
+        sys.path.append(os.getcwd())
     try:
         command = parse(arguments)
     except UserError as error:
@@ -105,6 +108,7 @@ def _parse_policy(command: type[Sample | Eval], name: str, rest: list[str]) -> C
     # What stands beside a model that is sampled from is a prompt.
     source = rest[0] if comes_first and not (has_model and command is Sample) else ""
     if not source and not has_model and not _wants_help(rest):
+        _parse(command, name, rest, command(source="", config=Config()))  # an unknown option first
         raise UserError(
             f"jax-rl {name}: the policy comes first: jax-rl {name} RUN [options], where RUN is the"
             " directory of a run or a configuration, such as one of"

@@ -55,8 +55,8 @@ class Train:
     def explain_interrupt(self) -> str:
         directory = _choose_directory(self.dir, self.source)
         return (
-            f"what was recorded is in {directory}; --resume goes on from its newest checkpoint,"
-            " which checkpoint.every_samples and checkpoint.every_minutes ask for"
+            f"what was recorded is in {directory}; --resume goes on from its newest checkpoint, if"
+            " one was saved before (checkpoint.every_samples, checkpoint.every_minutes)"
         )
 
 
@@ -222,11 +222,13 @@ class Export:
     """Where to write to; must not hold anything yet."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Type of the weights in the files."""
+    layout: str | None = None
+    """How the weights lie on the devices that are here; the run's own if left out."""
 
     def run(self) -> None:
         from jax_rl.evaluation.export import export
 
-        export(self.run_directory, self.directory, dtype=self.dtype)
+        export(self.run_directory, self.directory, dtype=self.dtype, layout=self.layout)
 
     def explain_interrupt(self) -> str:
         return f"{self.directory} is only there once it is complete; the same command starts again"

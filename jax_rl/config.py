@@ -32,7 +32,7 @@ class TaskConfig:
     duplicates: Literal["drop", "keep", "refuse"] = "drop"
     """Training rows that ask for what an earlier row asked for."""
     long_prompts: Literal["refuse", "drop"] = "refuse"
-    """Rows whose prompt is longer than max_prompt_length."""
+    """Rows whose prompt is longer than max_prompt_length; drawn ones are drawn again by drop."""
     dataset: str = ""
     """reasoning_gym: name of the data set, such as chain_sum."""
     max_prompt_length: int = 8

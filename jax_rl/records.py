@@ -135,6 +135,7 @@ class Validation:
     update: int
     score: float  # mean reward
     rollouts: int  # responses scored; not samples
+    failed_rewards: int  # of them; each counts as 0 in the score
     mean_length: float
     elapsed_seconds: float  # when the policy scored here was ready, i.e. before validating
     training_seconds: float
@@ -204,10 +205,17 @@ class RecordWriter:
     """Appends events to a run's record; each line is flushed as it is written."""
 
     def __init__(self, directory: Path):
-        directory.mkdir(parents=True, exist_ok=True)
+        """Makes the directory and opens the record; UserError if that cannot be done."""
         path = directory / FILE_NAME
-        _cut_partial_line(path)
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            _cut_partial_line(path)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"{directory}: the run's record cannot be written there: {error.strerror}; choose"
+                " another --dir"
+            ) from error
 
     def write(self, event: Event) -> None:
         """Appends one event; a number that is not finite becomes null."""

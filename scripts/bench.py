@@ -213,7 +213,7 @@ class Bench:
         log_probs = score_rollouts(self.weights, unscored, self.temperature, self.learner)
         rollouts = dataclasses.replace(unscored, log_probs=log_probs)
         rewards = self.put(np.linspace(-1.0, 1.0, rows, dtype=np.float32))
-        state = init_state(self.weights, self.learner)
+        state = init_state(self.weights, self.learner.optimizer, self.learner.model)
         args = (rollouts, rewards, self.put(np.ones(rows, bool)), self.rates, self.temperature)
         learn = self.compile(update, state, *args, None, spec=self.learner)
 
@@ -233,7 +233,7 @@ class Bench:
         in_use = sync(self.weights)
         sample = self.compile_sampler(in_use)
         rollouts = sample(in_use, self.make_prompts())
-        state = init_state(self.weights, self.learner)
+        state = init_state(self.weights, self.learner.optimizer, self.learner.model)
         valid, unscored = self.put(np.ones(rows, bool)), self.put(np.zeros(rows, np.float32))
         args = (rollouts, unscored, valid, self.rates, self.temperature, None)
         learn = self.compile(update, state, *args, spec=self.learner)

@@ -97,6 +97,7 @@ def write_run(
                 iteration=done // batch,
                 update=done // batch,
                 score=score,
+                failed_rewards=0,
                 rollouts=512,
                 mean_length=4.0,
                 elapsed_seconds=elapsed(done),
@@ -148,7 +149,14 @@ def write_run(
     totals = {name: share * last / rate for name, share in SHARES.items()}
     totals |= {"validate": VALIDATE * points, "compile": COMPILE, "checkpoint": 0.0}
     totals["other"] += other
-    writer.write(Steady(iterations=10, rollouts=1000, tokens=4400, seconds=1000 / (rate * steady)))
+    writer.write(
+        Steady(
+            iterations=10,
+            rollouts=1000,
+            tokens=4400,
+            seconds=1000 / (rate * steady),
+        )
+    )
     writer.write(
         End(
             reason="target" if 1.25 * samples <= last else "sample_budget",

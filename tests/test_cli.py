@@ -190,9 +190,12 @@ def test_a_model_takes_the_place_of_the_configurations_own(calls: list[Any]) -> 
 
 def test_export_takes_two_directories(calls: list[Any]) -> None:
     assert cli.main(["export", "runs/first", "out", "--dtype", "float16"]) == 0
-    assert cli.main(["export", "runs/first", "out"]) == 0
+    assert cli.main(["export", "runs/first", "out", "--layout", "fsdp"]) == 0
     assert [call[:2] for call in calls] == [("export", (Path("runs/first"), Path("out")))] * 2
-    assert [options for _, _, options in calls] == [{"dtype": "float16"}, {"dtype": "bfloat16"}]
+    assert [options for _, _, options in calls] == [
+        {"dtype": "float16", "layout": None},
+        {"dtype": "bfloat16", "layout": "fsdp"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,15 @@ def test_an_exported_run_is_the_policy_that_was_trained(tmp_path: Path) -> None:
     assert before.keys() == after.keys()
     moved = {name: float(np.abs(after[name] - before[name]).max()) for name in before}
     assert min(moved.values()) > 0
+    # Other devices, and neither task nor data: what was learnt is all that is needed.
+    record = (tmp_path / "run" / "records.jsonl").read_text()
+    moved_run = tmp_path / "moved"
+    shutil.copytree(tmp_path / "run", moved_run)
+    changed = record.replace("evaluation_models:HighLetters", "gone:Task")
+    (moved_run / "records.jsonl").write_text(changed)
+    export(moved_run, tmp_path / "again", dtype="float32", layout="fsdp")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert all(np.array_equal(again[name], after[name]) for name in after)
     exported = dataclasses.replace(config, model=ModelConfig(checkpoint=str(tmp_path / "out")))
     rows = [tmp_path / f"{name}.jsonl" for name in ("run", "exported", "origin")]
     evaluate(tmp_path / "run", output=rows[0])

@@ -50,7 +50,9 @@ def take_updates(batches, place=ONE, *, rates, model=SMALL, weights=None, **chan
     )
     metrics = {}
     with place.entered():
-        state = init_state(put_weights(weights or host_weights(model), model, place), spec)
+        state = init_state(
+            put_weights(weights or host_weights(model), model, place), spec.optimizer, spec.model
+        )
         for batch, rate in zip(batches, rates, strict=True):
             rollouts, reference = place.put_rows((batch.rollouts, batch.reference))
             state, metrics = update(
@@ -158,7 +160,9 @@ def update_thrice(place):
     batch = make_batch(MODEL, np.full(ROWS, RESPONSE), noise=0.05)
     spec = learner_spec(place, updates=2, microbatch=8)
     with place.entered():
-        state = init_state(put_weights(host_weights(MODEL), MODEL, place), spec)
+        state = init_state(
+            put_weights(host_weights(MODEL), MODEL, place), spec.optimizer, spec.model
+        )
         rollouts, reference = place.put_rows((batch.rollouts, batch.reference))
         rewards, valid = place.put(batch.rewards, None), place.put(batch.valid, None)
         rates, heat = jnp.full(2, 1e-3, jnp.float32), jnp.float32(1.0)

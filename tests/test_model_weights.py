@@ -76,7 +76,7 @@ def test_golden_shardings_of_weights_and_optimizer_on_a_16_by_8_mesh(name):
     key = jax.random.key(0)
     with jax.sharding.use_abstract_mesh(mesh):
         weights = jax.eval_shape(lambda key: init_weights(key, QWEN3, layout), key)
-        state = jax.eval_shape(lambda w: init_state(w, spec), weights)
+        state = jax.eval_shape(lambda w: init_state(w, spec.optimizer, spec.model), weights)
     found = name_leaves(weights)
     assert found.keys() == {*SPLIT["fsdp"], "q_norm", "k_norm"}
     for key, leaf in found.items():

@@ -34,6 +34,7 @@ def validate(samples: int, score: float = 0.5) -> Validation:
         iteration=samples // 16,
         update=samples // 16,
         score=score,
+        failed_rewards=0,
         rollouts=32,
         mean_length=3.0,
         elapsed_seconds=2.0,

@@ -1,6 +1,6 @@
 import pytest
 
-from jax_rl.rewards.answers import find_boxed, require_answer
+from jax_rl.rewards.answers import find_boxed, find_tagged, require_answer
 from jax_rl.rewards.base import Problem
 
 
@@ -28,6 +28,23 @@ from jax_rl.rewards.base import Problem
 )
 def test_boxes_by_hand(text, boxed):
     assert find_boxed(text) == boxed
+
+
+@pytest.mark.parametrize(
+    ("text", "tagged"),
+    [
+        ("<answer>5</answer>", "5"),
+        ("<answer>4</answer> no: <answer> 5\n6 </answer> so 7", " 5\n6 "),
+        ("<answer>4 <answer>5</answer></answer>", "5"),
+        ("<answer>4</answer> or <answer>5", "4"),
+        ("<answer></answer>", ""),
+        ("</answer>5<answer>", None),
+        ("<answer>5", None),
+        ("", None),
+    ],
+)
+def test_answer_tags_by_hand(text, tagged):
+    assert find_tagged(text) == tagged
 
 
 def test_a_problem_without_an_answer_is_named():

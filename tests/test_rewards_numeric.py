@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_rl.rewards.base import Problem, Response
-from jax_rl.rewards.numeric import find_number, read_number, score_numeric
+from jax_rl.rewards.numeric import Number, find_number, read_number, score_numeric
 
 
 def score(answer, text):
@@ -181,3 +181,19 @@ def test_time_is_linear_in_the_text(piece):
     start = time.perf_counter()
     find_number(text)
     assert time.perf_counter() - start < 2.0  # about 0.1 s; a quadratic one takes minutes
+
+
+@pytest.mark.parametrize("end", ["1", "1,1", "x", "1.5", "/0", "1/7"])
+def test_time_is_linear_in_the_groups_of_thousands(end):
+    text = "1" + ",111" * 16_000 + end  # 64,000 characters
+    start = time.perf_counter()
+    find_number(text)
+    assert time.perf_counter() - start < 1.0  # about 0.15 s; a quadratic one takes 15 s
+
+
+def test_a_number_of_too_many_groups_is_none_at_all():
+    assert read_number("1" + ",000" * 49) == Number(value=Fraction(10**147), percent=False)
+    for groups in (50, 51, 67, 102):  # more than 200 characters, and no part of it is read
+        assert find_number("7 or 1" + ",000" * groups) is None
+        assert find_number("7 or 1" + ",000" * groups + "/2") is None
+        assert read_number("1" + ",000" * groups) is None

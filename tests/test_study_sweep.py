@@ -134,7 +134,7 @@ def test_cells_go_on_past_their_crossing(study: Path) -> None:
 
 def test_the_tail_rule_refuses_a_start_above_the_target() -> None:
     def score(samples: int, value: float) -> Validation:
-        return Validation(samples, samples // 16, samples // 16, value, 16, 3.0, 1.0, 1.0, 0.1)
+        return Validation(samples, samples // 16, samples // 16, value, 16, 0, 3.0, 1.0, 1.0, 0.1)
 
     with pytest.raises(UserError, match="start score is above the target"):
         stop_after_tail([score(0, 0.6)], 0.5)

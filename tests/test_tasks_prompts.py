@@ -270,13 +270,16 @@ def test_long_rows_are_refused_with_the_first_their_number_and_the_limit_that_wo
         UserError,
         match=r"^train.jsonl:2: .*'12345=' has 7 tokens.* is 5; 3 of 5 rows.*max_prompt_length = 9",
     ):
-        drop_long(task, CharTokenizer(), max_prompt_length=5, policy="refuse")
-    assert drop_long(task, CharTokenizer(), max_prompt_length=9, policy="refuse") == (task, 0)
+        drop_long(task, CharTokenizer(), max_prompt_length=5, vocab=32, policy="refuse")
+    assert drop_long(task, CharTokenizer(), max_prompt_length=9, vocab=32, policy="refuse") == (
+        task,
+        0,
+    )
 
 
 def test_long_rows_are_dropped_and_noted():
     task = make_rows(["1=", "12345=", "1234=", "3="], ["1=", "1234567="])
-    fewer, dropped = drop_long(task, CharTokenizer(), max_prompt_length=6, policy="drop")
+    fewer, dropped = drop_long(task, CharTokenizer(), max_prompt_length=6, vocab=32, policy="drop")
     assert dropped == 2
     assert prompts_of(fewer.training) == ["1=", "1234=", "3="]
     assert prompts_of(fewer.held_out) == ["1="]
@@ -293,7 +296,35 @@ def test_dropping_every_row_is_refused():
     ):
         task = make_rows(training, held_out)
         with pytest.raises(UserError, match=match):
-            drop_long(task, CharTokenizer(), max_prompt_length=3, policy="drop")
+            drop_long(task, CharTokenizer(), max_prompt_length=3, vocab=32, policy="drop")
+
+
+def test_a_row_that_cannot_be_encoded_is_named():
+    task = make_rows(["1=", "hello"])
+    with pytest.raises(UserError, match=r"^train.jsonl:2: prompt 'hello': character 'h'"):
+        drop_long(task, CharTokenizer(), max_prompt_length=9, vocab=32, policy="refuse")
+    with pytest.raises(UserError, match=r"^train.jsonl:2: prompt 'hello': character 'h'"):
+        encode_prompts(CharTokenizer(), task.training, max_prompt_length=9, vocab=32)
+    small = make_rows(["1=", "12="])
+    with pytest.raises(UserError, match=r"^train.jsonl:1: .*embedding has 5 rows"):
+        drop_long(small, CharTokenizer(), max_prompt_length=9, vocab=5, policy="drop")
+
+
+def test_drawn_problems_that_do_not_fit_are_drawn_again():
+    task = Addition(TaskConfig())
+
+    def fits(problem):
+        return len(problem.prompt) <= 4
+
+    held_out = validation_problems(task, 16, seed=0, fits=fits)
+    assert all(map(fits, held_out))
+    source = training_problems(task, seed=0, held_out=NOTHING, fits=fits)
+    plain = training_problems(task, seed=0, held_out=NOTHING)
+    assert all(map(fits, source[:50])) and not all(map(fits, plain[:50]))
+    # Those that do fit come up as they did.
+    assert all(source[g] == plain[g] for g in range(50) if fits(plain[g]))
+    with pytest.raises(UserError, match=r"taken already or too long.*max_prompt_length"):
+        training_problems(task, seed=0, held_out=NOTHING, fits=lambda problem: False)[0]
 
 
 def test_rows_have_no_worked_examples():

@@ -81,6 +81,27 @@ def test_a_data_set_that_needs_settings_is_refused():
         make("composite")
 
 
+def test_the_data_set_is_opened_when_the_reward_is_unpickled():
+    # A pool worker's time limit for loading the reward is not that for scoring a response.
+    program = (
+        "import pickle, sys\n"
+        "assert 'reasoning_gym' not in sys.modules\n"
+        "reward = pickle.loads(sys.stdin.buffer.read())\n"
+        "from jax_rl.tasks.reasoning_gym import _open\n"
+        "assert 'reasoning_gym' in sys.modules\n"
+        "print(reward.dataset, _open.cache_info().currsize)\n"
+        "from jax_rl.rewards.base import Problem, Response\n"
+        "item = {'answer': '5', 'question': '2 + 3', 'metadata': {}}\n"
+        "response = Response(text='5', tokens=1, ended=True, limit=9)\n"
+        "print(reward(Problem(prompt='p', content='p', answer=item), response))\n"
+        "print(_open.cache_info().currsize)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(make().reward), capture_output=True
+    )
+    assert out.stdout.split() == [b"chain_sum", b"1", b"1.0", b"1"], out.stderr.decode()
+
+
 def test_without_the_package_it_says_what_to_install():
     program = (
         "import sys; sys.modules['reasoning_gym'] = None\n"

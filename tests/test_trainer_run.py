@@ -328,7 +328,8 @@ def test_a_reward_that_sometimes_fails_is_masked_counted_and_said(
     ]
     assert record.iterations[-1].reward > record.iterations[0].reward
     written = capsys.readouterr().err
-    assert "rewards failed and their rollouts are masked" in written
+    # Of the validation at the start, which comes first.
+    assert "rewards failed and count as 0; the first: row" in written
     assert "RuntimeError: no verdict on" in written
     assert written.count("no verdict on") == 1
     # Law 7: a warm-up of fewer than five updates is said, and in the record.
@@ -340,6 +341,50 @@ def test_a_reward_that_always_fails_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the reward failed on all 16 responses"):
         run(tmp_path / "run", task={"name": "trainer_runs:Broken"})
     assert [e.event for e in read_events(tmp_path / "run")][:2] == ["start", "warm_start"]
+
+
+def test_a_reward_that_fails_on_wrong_answers_does_not_reach_the_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = change(
+        CONFIG,
+        task={"name": "trainer_runs:Demanding"},
+        validation={"temperature": 1.0, "samples_per_prompt": 4},
+        budget={"samples": 32},
+    )
+    record = train(config, tmp_path / "run")
+    first = record.validations[0]
+    assert 0 < first.failed_rewards < first.rollouts == 64
+    assert first.score == pytest.approx(1 - first.failed_rewards / 64)
+    assert "rewards failed and count as 0; the first: row" in capsys.readouterr().err
+
+
+def test_what_was_learnt_before_all_rewards_failed_is_recorded_and_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join, calls = loop_module.join_scores, []
+
+    def fail_later(parts: Any, *, name: str) -> Any:
+        calls.append(name)
+        if len(calls) == 5:  # validation, two iterations, validation, iteration
+            raise UserError("the reward failed on all 16 responses")
+        return join(parts, name=name)
+
+    monkeypatch.setattr(loop_module, "join_scores", fail_later)
+    with pytest.raises(UserError, match="failed on all 16"):
+        run(tmp_path / "run", checkpoint={"at_end": True})
+    record = read_run(tmp_path / "run")
+    assert [e.iteration for e in record.iterations] == [1, 2]
+    assert [e.samples for e in record.checkpoints] == [32]
+    monkeypatch.setattr(loop_module, "join_scores", join)
+    resumed = run(tmp_path / "run", resume=True, checkpoint={"at_end": True})
+    assert [e.iteration for e in resumed.iterations] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/run: the run's record cannot be written there"):
+        run(tmp_path / "file" / "run")
 
 
 def test_a_directory_that_holds_a_run_is_refused(directory: Path, tmp_path: Path) -> None:

@@ -112,6 +112,18 @@ class SometimesBroken(Sevens):
     reward = staticmethod(fail_sometimes)
 
 
+def need_a_seven(problem: Problem, response: Response) -> float:
+    if "7" not in response.text:
+        raise RuntimeError("no seven")
+    return 1.0
+
+
+class Demanding(Sevens):
+    """The reward raises on every wrong answer, and is 1 for the others."""
+
+    reward = staticmethod(need_a_seven)
+
+
 class Broken(Sevens):
     """The reward is never a number."""
 
@@ -143,7 +155,7 @@ def open_loop(peak: float = 0.1, **tables: dict[str, Any]) -> Iterator[Loop]:
         loop = Loop(
             setup,
             compile_programs(setup, Compiler(lambda event: None)),
-            state=init_state(weights, setup.learner),
+            state=init_state(weights, setup.config.optimizer, setup.config.model),
             reference=None,
             schedule=Schedule(peak, 1),
             position=Position(),

@@ -62,6 +62,8 @@ def chat(
     heat = found.config.sampler.temperature if temperature is None else temperature
     if not 0 <= heat < math.inf:
         raise UserError(f"temperature = {heat} must be a number from 0 on; 0 is greedy")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"seed = {seed} must be from 0 to 2**31 - 1")
     if max_tokens < 1:
         raise UserError(f"max_tokens = {max_tokens} must be at least 1")
     setup = prepare_source(found)

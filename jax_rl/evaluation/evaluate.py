@@ -83,11 +83,13 @@ def evaluate(
         prepare_output(output)
     answers = respond(found, setup)
     correct = answers.scores.rewards >= correct_from - _ROUNDING
-    result = _summarise(answers, correct, setup.validation)
     if output is not None:
         write_output(output, answers, correct, setup.validation)
         print(f"responses: {output}")
+    result = _summarise(answers, correct, setup.validation)
     print(_describe(result))
+    if result.failed_rewards:
+        print(f"the first failed reward, {answers.scores.first_failure}")
     if found.run is not None:
         print(_compare_sets(find_policy(found.run).config, config), end="")
     return result
@@ -101,10 +103,12 @@ def _count_rows(config: Config) -> int:
             "prompts = 0 asks for all rows of task.validation, and there is no such file; give a"
             " number of prompts"
         )
+    policy = prepare_policy(config)
     task, _ = drop_long(
         task,
-        prepare_policy(config).tokenizer,
+        policy.tokenizer,
         max_prompt_length=config.task.max_prompt_length,
+        vocab=policy.config.model.vocab,
         policy=config.task.long_prompts,
     )
     return len({problem.content for problem in task.held_out})

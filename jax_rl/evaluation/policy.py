@@ -15,10 +15,10 @@ from jax_rl.trainer.warm_start import make_warm_start
 
 
 def prepare_source(source: Source) -> PolicySetup:
-    """What is needed to let the policy speak; of a checkpoint directory, no task is asked for."""
-    if source.run is None and source.config.model.checkpoint:
-        return prepare_policy(source.config)
-    return prepare_run(source.config)
+    """What is needed to let the policy speak; only a warm start asks for the task as well."""
+    if source.run is None and not source.config.model.checkpoint:
+        return prepare_run(source.config)
+    return prepare_policy(source.config)
 
 
 def load_policy(source: Source, setup: PolicySetup) -> Weights:
@@ -33,7 +33,6 @@ def load_policy(source: Source, setup: PolicySetup) -> Weights:
     """
     model = setup.config.model
     if source.run is not None:
-        assert isinstance(setup, RunSetup)
         stored = restore_weights(source.run, abstract_state(setup))
     elif model.checkpoint:
         # Nothing is learnt here, so no float32 masters are needed.

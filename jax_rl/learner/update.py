@@ -74,11 +74,11 @@ def make_optimizer(config: OptimizerConfig, model: ModelConfig) -> optax.Gradien
     )
 
 
-@partial(jax.jit, static_argnames=("spec",))
-def init_state(weights: Weights, spec: LearnerSpec) -> TrainState:
+@partial(jax.jit, static_argnames=("optimizer", "model"))
+def init_state(weights: Weights, optimizer: OptimizerConfig, model: ModelConfig) -> TrainState:
     """The state before the first update; moments lie as the weights do."""
-    optimizer = make_optimizer(spec.optimizer, spec.model)
-    return TrainState(weights, optimizer.init(weights), jnp.int32(0))
+    moments = make_optimizer(optimizer, model).init(weights)
+    return TrainState(weights, moments, jnp.int32(0))
 
 
 @partial(jax.jit, static_argnames=("spec",), donate_argnames=("state",))

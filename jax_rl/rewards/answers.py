@@ -7,6 +7,8 @@ from jax_rl.rewards.base import Problem
 # A box; an escaped character, which may be a brace; a brace.
 _BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*+(?:\{|(?P<bare>[^\s{}$][^{}$\n]*+)))|\\.|[{}]")
 
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+
 
 def require_answer(problem: Problem) -> object:
     """The answer of a problem.
@@ -22,6 +24,14 @@ def require_answer(problem: Problem) -> object:
 def name_place(problem: Problem) -> str:
     """Where the problem stands, as the end of a message."""
     return f" ({problem.place})" if problem.place else ""
+
+
+def find_tagged(text: str) -> str | None:
+    """Content of the last <answer></answer>; None if there is none. Takes linear time."""
+    found = None
+    for match in _TAGGED.finditer(text):
+        found = match[1]
+    return found
 
 
 def find_boxed(text: str) -> str | None:

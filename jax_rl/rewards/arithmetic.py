@@ -6,14 +6,15 @@ from fractions import Fraction
 _LONGEST = 500  # characters
 _MOST_DIGITS = 15  # of one number
 _DEEPEST = 40  # brackets and signs inside each other
-_TOKEN = re.compile(r"[0-9]+|[-+*/()]")
+_TOKEN = re.compile(r"[0-9]+|[-+*/()\[\]]")
+_CLOSING = {"(": ")", "[": "]"}
 _SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-"})
 
 
 def read_tokens(text: str) -> list[str] | None:
-    """Whole numbers, + - * / and parentheses of a text; None if it has anything else, or is long.
+    """Whole numbers, + - * / and brackets of a text; None if it has anything else, or is long.
 
-    × and ÷ are read as * and /.
+    × and ÷ are read as * and /; brackets are () or [].
     """
     if len(text) > _LONGEST or re.search(r"[0-9]\s+[0-9]", text):
         return None
@@ -70,9 +71,9 @@ class _Parser:
         self._next += 1
         if token == "-":
             return -self._read_factor(depth + 1)
-        if token == "(":
+        if token in _CLOSING:
             value = self.read_sum(depth + 1)
-            if self._take(")") is None:
+            if self._take(_CLOSING[token]) is None:
                 raise _NoExpressionError
             return value
         if not token.isdigit():

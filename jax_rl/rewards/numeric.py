@@ -16,7 +16,10 @@ _LONGEST = 200  # characters of a number
 _LONGEST_EXPONENT = 4  # its sign and digits
 _LONGEST_ANSWER = 1000  # characters of a marked part
 
-_INTEGER = r"(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)"
+# Bounded, as every group of a run may be tried as the first one. A longer run than that still ends
+# in one number of more than _LONGEST characters, which is none.
+_GROUPS = rf"(?:,[0-9]{{3}}){{1,{_LONGEST // 4}}}+(?![0-9]|,[0-9]{{3}})"
+_INTEGER = rf"(?:[0-9]{{1,3}}{_GROUPS}|[0-9]++)"
 _DECIMAL = rf"(?:{_INTEGER}(?:\.[0-9]++)?+|(?<![0-9.])\.[0-9]++)"
 _POWER = (
     r"(?:[eE](?P<e>[-+]?[0-9]++)"

@@ -23,7 +23,7 @@ from jax_rl.learner.schedule import scaled_rate
 from jax_rl.records import FILE_NAME, End, Validation, read_events
 from jax_rl.study.cells import name_cell
 from jax_rl.study.crossing import check_start_score, should_stop
-from jax_rl.trainer.checkpoints import FOLDER as CHECKPOINTS
+from jax_rl.trainer.checkpoints import has_checkpoint
 from jax_rl.trainer.describe import RateOrigin
 from jax_rl.trainer.run import train
 
@@ -131,7 +131,7 @@ def _is_finished(cell: Path) -> bool:
 
 def _run_cell(config: Config, study: Config, cell: Path, label: str, progress: bool) -> None:
     """Trains one cell; one that was killed goes on from its checkpoint, or anew without one."""
-    resume = _has_checkpoint(cell)
+    resume = has_checkpoint(cell)
     if cell.exists() and not resume:
         _set_aside(cell)
     # Each cell compiles what it runs, so that elapsed times do not depend on the order of cells.
@@ -160,11 +160,6 @@ def stop_after_tail(validations: Sequence[Validation], target: float) -> str | N
     samples = [validation.samples for validation in validations]
     scores = [validation.score for validation in validations]
     return "target" if should_stop(samples, scores, target) else None
-
-
-def _has_checkpoint(cell: Path) -> bool:
-    folder = cell / CHECKPOINTS
-    return folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir())
 
 
 def _set_aside(cell: Path) -> None:

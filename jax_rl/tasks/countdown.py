@@ -47,7 +47,7 @@ class Countdown:
     reward = staticmethod(score_countdown)
 
     def __init__(self, config: TaskConfig):
-        refuse_unused(config, ("difficulty", "template"), why="without files")
+        refuse_unused(config, ("difficulty", "template", "long_prompts"), why="without files")
         if not _FEWEST <= config.difficulty <= _MOST:
             raise UserError(
                 f"task.difficulty = {config.difficulty}: countdown takes how many numbers are"

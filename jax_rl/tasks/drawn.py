@@ -1,7 +1,7 @@
 """Problems that are made up: those of training by group, held-out ones, worked examples."""
 
 import dataclasses
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import overload
 
 import numpy as np
@@ -13,6 +13,9 @@ from jax_rl.tasks.streams import EXAMPLES, GROUPS, TRAINING, VALIDATION, Streams
 
 # Fruitless draws in a row, after which what is left of the task is taken to be out of reach.
 _PATIENCE = 10_000
+
+Fits = Callable[[Problem], bool]
+"""Whether a problem can be asked; one that cannot is drawn again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,8 @@ class DrawnProblems(Sequence[Problem]):
     """From 0 to 2^64 - 1."""
     held_out: frozenset[str] = dataclasses.field(kw_only=True)
     """Contents that never come up."""
+    fits: Fits | None = dataclasses.field(kw_only=True, default=None)
+    """None: all do."""
 
     def __len__(self) -> int:
         """Number of groups; more than any run reads."""
@@ -52,10 +57,12 @@ class DrawnProblems(Sequence[Problem]):
         return self._draw(streams, check_group(group))
 
     def _draw(self, streams: Streams, group: int) -> Problem:
-        return _draw_outside(self.task, streams.at(group), self.held_out)
+        return _draw_outside(self.task, streams.at(group), self.held_out, self.fits)
 
 
-def draw_validation(task: DrawnTask, count: int, *, seed: int) -> tuple[Problem, ...]:
+def draw_validation(
+    task: DrawnTask, count: int, *, seed: int, fits: Fits | None = None
+) -> tuple[Problem, ...]:
     """`count` problems, all of different content; a smaller set is the start of a larger one.
 
     Raises:
@@ -70,7 +77,7 @@ def draw_validation(task: DrawnTask, count: int, *, seed: int) -> tuple[Problem,
     rng = Streams(seed, VALIDATION).at(0)
     problems: dict[str, Problem] = {}  # by content
     for _ in range(count):
-        problem = _draw_outside(task, rng, problems)
+        problem = _draw_outside(task, rng, problems, fits)
         problems[problem.content] = problem
     return tuple(problems.values())
 
@@ -78,18 +85,21 @@ def draw_validation(task: DrawnTask, count: int, *, seed: int) -> tuple[Problem,
 def draw_example(source: DrawnProblems, g: int) -> tuple[Problem, str]:
     """Problem and response of supervised example g, of another stream than that of group g."""
     rng = Streams(source.seed, EXAMPLES).at(check_group(g))
-    problem = _draw_outside(source.task, rng, source.held_out)
+    problem = _draw_outside(source.task, rng, source.held_out, source.fits)
     return problem, source.task.solve(problem, rng)
 
 
-def _draw_outside(task: DrawnTask, rng: np.random.Generator, contents: Container[str]) -> Problem:
-    """The next problem that is not among the contents."""
+def _draw_outside(
+    task: DrawnTask, rng: np.random.Generator, contents: Container[str], fits: Fits | None
+) -> Problem:
+    """The next problem that is not among the contents, and fits."""
     for _ in range(_PATIENCE):
         problem = task.draw(rng)
-        if problem.content not in contents:
+        if problem.content not in contents and (fits is None or fits(problem)):
             return problem
+    long = "" if fits is None else " or too long"
     raise UserError(
-        f"task {task.name!r}: {_PATIENCE} prompts in a row were held out or taken already, though"
-        f" the task states prompt_space = {task.prompt_space}; lower validation.prompts or raise"
-        " task.difficulty"
+        f"task {task.name!r}: {_PATIENCE} prompts in a row were held out or taken already{long},"
+        f" though the task states prompt_space = {task.prompt_space}; lower validation.prompts or"
+        f" raise task.{'difficulty' if fits is None else 'max_prompt_length'}"
     )

@@ -13,7 +13,7 @@ import numpy as np
 from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem
 from jax_rl.tasks.base import RowsTask, Task, has_rows, is_drawn
-from jax_rl.tasks.drawn import DrawnProblems, draw_example, draw_validation
+from jax_rl.tasks.drawn import DrawnProblems, Fits, draw_example, draw_validation
 from jax_rl.tasks.epochs import EpochProblems, hold_out
 from jax_rl.tasks.problems import Rows
 from jax_rl.text.base import Tokenizer
@@ -22,7 +22,9 @@ _READ_AHEAD = 2
 _SHOWN = 80  # characters of a prompt in a message
 
 
-def validation_problems(task: Task, count: int, *, seed: int) -> tuple[Problem, ...]:
+def validation_problems(
+    task: Task, count: int, *, seed: int, fits: Fits | None = None
+) -> tuple[Problem, ...]:
     """The held-out set: `count` problems, all of different content; a smaller set is its start.
 
     Drawn ones are drawn from a stream of their own. Rows come from `task.held_out` if it has
@@ -33,25 +35,28 @@ def validation_problems(task: Task, count: int, *, seed: int) -> tuple[Problem, 
         there are fewer held-out rows.
     """
     if is_drawn(task):
-        return draw_validation(task, count, seed=seed)
+        return draw_validation(task, count, seed=seed, fits=fits)
     if has_rows(task):
         return hold_out(task, count, seed=seed)
     raise TypeError(f"{task!r} is neither a DrawnTask nor a RowsTask")
 
 
-def training_problems(task: Task, *, seed: int, held_out: frozenset[str]) -> Sequence[Problem]:
+def training_problems(
+    task: Task, *, seed: int, held_out: frozenset[str], fits: Fits | None = None
+) -> Sequence[Problem]:
     """The problem of every group, a pure function of (seed, g); slices are cheap.
 
     Args:
       task: drawn, or with rows, of which each epoch gives a permutation.
       seed: from 0 to 2^64 - 1.
       held_out: contents that never come up.
+      fits: drawn problems that do not are drawn again; rows are left out by `drop_long`.
 
     Raises:
       UserError: every row is held out.
     """
     if is_drawn(task):
-        return DrawnProblems(task, seed=seed, held_out=held_out)
+        return DrawnProblems(task, seed=seed, held_out=held_out, fits=fits)
     if has_rows(task):
         return EpochProblems(task, seed=seed, held_out=held_out)
     raise TypeError(f"{task!r} is neither a DrawnTask nor a RowsTask")
@@ -130,7 +135,7 @@ class _Iterations:
 
 
 def drop_long(
-    task: RowsTask, tokenizer: Tokenizer, *, max_prompt_length: int, policy: str
+    task: RowsTask, tokenizer: Tokenizer, *, max_prompt_length: int, vocab: int, policy: str
 ) -> tuple[RowsTask, int]:
     """The task without the rows whose prompt is longer than the limit, and their number.
 
@@ -138,13 +143,16 @@ def drop_long(
       task: rows, held-out ones included; each is tokenized once.
       tokenizer: the policy's.
       max_prompt_length: tokens, the chat template's own included.
+      vocab: rows of the policy's embedding; a row of the data that needs more is refused.
       policy: `task.long_prompts`: "refuse" raises, "drop" leaves them out and notes it.
 
     Raises:
       UserError: a row is too long, and the policy is "refuse"; or no training row is left.
     """
     rows = [*task.training, *task.held_out]
-    lengths = [len(tokenizer.encode_prompt(problem.prompt)) for problem in rows]
+    lengths = [
+        len(_encode(tokenizer, problem, row, vocab=vocab)) for row, problem in enumerate(rows)
+    ]
     long = [length > max_prompt_length for length in lengths]
     if not any(long):
         return task, 0
@@ -202,24 +210,33 @@ def encode_prompts(
     tokens = np.full((len(problems), max_prompt_length), pad, np.int32)
     lengths = np.zeros(len(problems), np.int32)
     for row, problem in enumerate(problems):
-        ids = tokenizer.encode_prompt(problem.prompt)
+        ids = _encode(tokenizer, problem, row, vocab=vocab)
         if len(ids) > max_prompt_length:
             raise UserError(
                 f"{_name(problem, row)} has {len(ids)} tokens, with those that open it;"
                 f" task.max_prompt_length = {max_prompt_length} has to be at least {len(ids)}"
             )
-        if not ids:
-            raise UserError(f"{_name(problem, row)} has no tokens, so nothing can follow it")
-        if max(ids) >= vocab:
-            place = next(i for i, token in enumerate(ids) if token >= vocab)
-            raise UserError(
-                f"{_name(problem, row)}: token {place} has id {ids[place]}, and the model's"
-                f" embedding has {vocab} rows (model.vocab), for ids 0 to {vocab - 1}; the"
-                f" tokenizer has {tokenizer.size} ids"
-            )
         tokens[row, max_prompt_length - len(ids) :] = ids
         lengths[row] = len(ids)
     return tokens, lengths
+
+
+def _encode(tokenizer: Tokenizer, problem: Problem, row: int, *, vocab: int) -> list[int]:
+    """Ids of a prompt, each of which has a row in the embedding."""
+    try:
+        ids = tokenizer.encode_prompt(problem.prompt)
+    except UserError as error:
+        raise UserError(f"{_name(problem, row)}: {error}") from error
+    if not ids:
+        raise UserError(f"{_name(problem, row)} has no tokens, so nothing can follow it")
+    if max(ids) >= vocab:
+        place = next(i for i, token in enumerate(ids) if token >= vocab)
+        raise UserError(
+            f"{_name(problem, row)}: token {place} has id {ids[place]}, and the model's"
+            f" embedding has {vocab} rows (model.vocab), for ids 0 to {vocab - 1}; the"
+            f" tokenizer has {tokenizer.size} ids"
+        )
+    return ids
 
 
 def _name(problem: Problem, row: int) -> str:

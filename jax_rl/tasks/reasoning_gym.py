@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ _TEMPLATE = (
 class ReasoningGymReward:
     """The score of the data set's own judge, from 0 to 1, for what stands in the last <answer>.
 
-    Without these tags the whole response is judged. Pickled as the data set's name.
+    Without these tags the whole response is judged. Pickled as the data set's name, which is opened
+    when it is unpickled.
     """
 
     dataset: str
@@ -46,6 +48,9 @@ class ReasoningGymReward:
             judge.score_answer(item["answer"], item)
             return 0.0
 
+    def __reduce__(self) -> tuple[Callable[[str], "ReasoningGymReward"], tuple[str]]:
+        return _load_reward, (self.dataset,)
+
 
 class ReasoningGym:
     """Items of the data set that `config.dataset` names, at its default difficulty.
@@ -60,7 +65,7 @@ class ReasoningGym:
     quick_reward = False
 
     def __init__(self, config: TaskConfig):
-        refuse_unused(config, ("dataset", "template"))
+        refuse_unused(config, ("dataset", "template", "long_prompts"))
         self._items = _open(config.dataset, _SIZES)
         self._template = parse_template(config.template or _TEMPLATE)
         self.reward = ReasoningGymReward(config.dataset)
@@ -91,6 +96,12 @@ class ReasoningGym:
                 " examples; warm_start.updates = 0 does without"
             )
         return f"<answer>{answer}</answer>"
+
+
+def _load_reward(dataset: str) -> ReasoningGymReward:
+    # Opened here, the package's import counts as loading, not as the first response's time.
+    _open(dataset, _JUDGE_SIZES)
+    return ReasoningGymReward(dataset)
 
 
 @functools.cache

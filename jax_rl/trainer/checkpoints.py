@@ -71,7 +71,10 @@ class Checkpoints:
         """
         step = self.latest()
         if step is None:
-            raise UserError(f"{self._manager.directory}: no complete checkpoint is there")
+            raise UserError(
+                f"{self._manager.directory}: no complete checkpoint is there, so there is nothing"
+                " to go on from"
+            )
         args = self._ocp.args
         try:
             restored: Any = self._manager.restore(
@@ -95,6 +98,12 @@ class Checkpoints:
     def close(self) -> None:
         """Releases what the manager holds."""
         self._manager.close()
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether a run's directory holds a complete checkpoint; one being saved has another name."""
+    folder = directory / FOLDER
+    return folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir())
 
 
 def _place(abstract: TrainState) -> TrainState:

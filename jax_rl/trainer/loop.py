@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jax_rl.errors import UserError
 from jax_rl.learner.metrics import Metrics, fetch_values
 from jax_rl.learner.schedule import rate_at
 from jax_rl.learner.update import TrainState
@@ -87,6 +88,14 @@ def make_key(seed: int, *, validation: bool, setup: PolicySetup) -> jax.Array:
     return jax.device_put(key, NamedSharding(setup.mesh, PartitionSpec()))
 
 
+class FailedRewardsError(UserError):
+    """The reward failed on every response of an iteration or a validation."""
+
+    def __init__(self, message: str, finished: Iteration | None):
+        super().__init__(message)
+        self.finished = finished  # record of the iteration before, if it was not written yet
+
+
 class Loop:
     """Drives the programs of one run; holds what changes from iteration to iteration."""
 
@@ -137,7 +146,7 @@ class Loop:
         """Samples, rewards and dispatches the update; the record of the iteration before, if any.
 
         Raises:
-          UserError: the reward failed on every response.
+          FailedRewardsError: the reward failed on every response; nothing was learnt from them.
         """
         setup, batch = self.setup, self._next
         weights = self._dispatch_sync()
@@ -159,8 +168,7 @@ class Loop:
         reference = None
         if self.programs.score is not None:
             reference = self.programs.score(self._reference, joined, self._temperature)
-        scores = join_scores([part.result() for part in pending], name=setup.task.name)
-        self.first_failure = self.first_failure or scores.first_failure
+        scores = self._gather(pending, finished)
         self.clock.enter("learn")
         rates = self._schedule.rates(self.position.update, setup.plan.updates)
         self.state, metrics = self.programs.update(
@@ -183,7 +191,11 @@ class Loop:
         return self._finish(None, then="other")
 
     def validate(self) -> tuple[Iteration | None, Validation]:
-        """Scores the held-out set with the policy after the last update."""
+        """Scores the held-out set with the policy after the last update.
+
+        Raises:
+          FailedRewardsError: the reward failed on every response.
+        """
         setup = self.setup
         weights = self._dispatch_sync()
         rollouts, steps = generate(
@@ -203,11 +215,13 @@ class Loop:
             plan=setup.validation_plan,
             phase="validate",
         )
-        scores = join_scores([part.result() for part in pending], name=setup.task.name)
+        scores = self._gather(pending, finished)
         # The set is filled up to whole shards with repeated prompts, which do not count.
         count = len(setup.validation) * setup.validation_plan.group
         valid = scores.valid[:count]
-        score = float(np.mean(scores.rewards[:count][valid], dtype=np.float64))
+        # A failed reward is 0 here: left out, a verifier that fails on wrong answers would end
+        # the run at its target.
+        score = float(np.mean(np.where(valid, scores.rewards[:count], 0.0), dtype=np.float64))
         self.clock.enter("other")
         return finished, Validation(
             samples=self.position.samples,
@@ -215,6 +229,7 @@ class Loop:
             update=self.position.update,
             score=score,
             rollouts=count,
+            failed_rewards=int(np.sum(~valid)),
             mean_length=float(np.mean(responses.lengths[:count])),
             elapsed_seconds=elapsed,
             training_seconds=training,
@@ -253,6 +268,16 @@ class Loop:
                     self._scorer.submit(own, read_responses(self.setup.tokenizer, responses))
                 )
         return join_responses(waves), pending
+
+    def _gather(self, pending: Sequence[PendingScores], finished: Iteration | None) -> Scores:
+        """Waits for the scores of all waves."""
+        try:
+            parts = [part.result() for part in pending]
+            scores = join_scores(parts, name=self.setup.task.name)
+        except UserError as error:
+            raise FailedRewardsError(str(error), finished) from error
+        self.first_failure = self.first_failure or scores.first_failure
+        return scores
 
     def _dispatch_sync(self) -> Weights:
         if self._sampler_weights is None:

@@ -28,6 +28,11 @@ def resolve_model(config: Config) -> tuple[Config, tuple[str, ...]]:
     if not config.model.checkpoint:
         return config, ()
     directory = Path(config.model.checkpoint).expanduser().resolve()
+    if directory.is_file():
+        raise UserError(
+            f"model.checkpoint = {config.model.checkpoint!r} is a file; its directory is right,"
+            f" {directory.parent}"
+        )
     model = read_model_config(directory, base=config.model)
     defaults, found = dict(list_values(ModelConfig())), dict(list_values(model))
     for name, value in list_values(config.model):

@@ -25,7 +25,7 @@ from jax_rl.sampler.generate import (
     prefill,
     sync_weights,
 )
-from jax_rl.trainer.setup import RunSetup
+from jax_rl.trainer.setup import PolicySetup, RunSetup
 
 Program = Callable[..., Any]
 
@@ -72,14 +72,16 @@ class Compiler:
         return program
 
 
-def abstract_state(setup: RunSetup) -> TrainState:
+def abstract_state(setup: PolicySetup) -> TrainState:
     """Shapes, types and shardings of the training state; the mesh is the one in context."""
-    weights = abstract_weights(setup)
-    state: TrainState = jax.eval_shape(lambda w: init_state(w, setup.learner), weights)
+    config, weights = setup.config, abstract_weights(setup)
+    state: TrainState = jax.eval_shape(
+        lambda w: init_state(w, config.optimizer, config.model), weights
+    )
     return state
 
 
-def abstract_weights(setup: RunSetup) -> Any:
+def abstract_weights(setup: PolicySetup) -> Any:
     """Shapes, types and shardings of the stored weights."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.eval_shape(lambda k: init_weights(k, setup.config.model, setup.layout), key)

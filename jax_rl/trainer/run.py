@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -24,11 +24,11 @@ from jax_rl.records import (
     Validation,
     read_run,
 )
-from jax_rl.trainer.checkpoints import Checkpoints, HostState
+from jax_rl.trainer.checkpoints import Checkpoints, HostState, has_checkpoint
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.describe import RateOrigin, describe_end, describe_outcome, describe_start
 from jax_rl.trainer.host import count_compiles, keep_freed_memory
-from jax_rl.trainer.loop import Loop, Position, Schedule
+from jax_rl.trainer.loop import FailedRewardsError, Loop, Position, Schedule
 from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
 from jax_rl.trainer.scoring import Scorer, open_scorer
@@ -104,10 +104,12 @@ def _check_directory(directory: Path, config: Config, *, resume: bool) -> RunRec
     present = record.exists() and record.stat().st_size > 0
     if not resume:
         if present:
-            raise UserError(
-                f"{directory} already holds a run; continue it with --resume, or choose another"
-                " --dir"
+            how = (
+                "continue it with --resume, or choose another --dir"
+                if has_checkpoint(directory)
+                else "it has no checkpoint to go on from: delete it, or choose another --dir"
             )
+            raise UserError(f"{directory} already holds a run; {how}")
         return None
     if not present:
         raise UserError(f"{directory}: there is no run to resume; leave --resume out to start one")
@@ -159,11 +161,10 @@ class _Run:
         self.writer.write(event)
         if isinstance(event, Iteration):
             self.line.show_iteration(event)
-            if event.failed_rewards and not self._told_failure:
-                self._told_failure = True
-                self.line.announce(
+            if event.failed_rewards:
+                self._tell_failure(
                     f"iteration {event.iteration}: {event.failed_rewards} rewards failed and their"
-                    f" rollouts are masked; the first: {self.loop.first_failure}"
+                    " rollouts are masked"
                 )
             # The norm of the update is the first to show that the weights are lost.
             numbers = (event.loss, event.grad_norm, event.update_norm)
@@ -176,6 +177,17 @@ class _Run:
         elif isinstance(event, Validation):
             self.validations.append(event)
             self.line.show_validation(event)
+            if event.failed_rewards:
+                self._tell_failure(
+                    f"validation at {event.samples} samples: {event.failed_rewards} rewards failed"
+                    " and count as 0"
+                )
+
+    def _tell_failure(self, what: str) -> None:
+        """Once a run; the record has the numbers of every time."""
+        if not self._told_failure:
+            self._told_failure = True
+            self.line.announce(f"{what}; the first: {self.loop.first_failure}")
 
     def go(self, stop: StopRule, steady_seconds: float) -> None:
         """The loop from where the run stands to its end."""
@@ -187,7 +199,8 @@ class _Run:
             if self.loop.position.samples == 0:
                 self._validate()
             while (reason := self._find_reason(stop)) is None:
-                self.record(self.loop.iterate())
+                with self._keep_what_was_learnt():
+                    self.record(self.loop.iterate())
                 if self.loop.position.samples % self.config.validation.every_samples == 0:
                     self._validate()
                 if self._checkpoint_due():
@@ -206,6 +219,17 @@ class _Run:
         self.line.finish(describe_outcome(end, self.validations))
         if self.failure is not None:
             raise DivergedError(f"training stopped: {self.failure}")
+
+    @contextlib.contextmanager
+    def _keep_what_was_learnt(self) -> Iterator[None]:
+        """Where all rewards fail in here, what came before is recorded and saved."""
+        try:
+            yield
+        except FailedRewardsError as error:
+            self.record(error.finished)
+            if self.config.checkpoint.at_end and self.loop.position.samples > 0:
+                self._save()
+            raise
 
     def _begin(self, earlier: RunRecord | None, origin: RateOrigin | None) -> None:
         """Warm start, compiled programs and state; the clock runs from after the warm start."""
@@ -234,7 +258,7 @@ class _Run:
             reference = jax.tree.map(lambda w: w.copy(), weights) if keeps_reference else None
             if host is None:
                 self.writer.write(report)
-                state = init_state(weights, setup.learner)
+                state = init_state(weights, self.config.optimizer, self.config.model)
         self.line.announce(setup.plan.describe())
         for note in notes:
             self.line.announce(note)
@@ -258,7 +282,8 @@ class _Run:
         self._saved_at, self._saved_elapsed = self.loop.position.samples, clock.elapsed
 
     def _validate(self) -> None:
-        finished, validation = self.loop.validate()
+        with self._keep_what_was_learnt():
+            finished, validation = self.loop.validate()
         self.record(finished)
         self.record(validation)
 

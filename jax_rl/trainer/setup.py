@@ -24,6 +24,7 @@ from jax_rl.rewards.base import Problem, Reward
 from jax_rl.rewards.combine import make_reward
 from jax_rl.sampler.generate import SamplerSpec
 from jax_rl.tasks.base import Task, has_rows, load_task
+from jax_rl.tasks.drawn import Fits
 from jax_rl.tasks.prompts import (
     drop_long,
     encode_prompts,
@@ -84,7 +85,12 @@ class RunSetup(PolicySetup):
 
     def training(self, seed: int) -> Sequence[Problem]:
         """The problem of every group."""
-        return training_problems(self.task, seed=seed, held_out=self.held_out)
+        return training_problems(
+            self.task,
+            seed=seed,
+            held_out=self.held_out,
+            fits=_make_fits(self.config, self.tokenizer),
+        )
 
     def encode(self, problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [n, max_prompt_length], right-aligned, and lengths [n] of prompts."""
@@ -152,10 +158,16 @@ def prepare_run(config: Config) -> RunSetup:
             task,
             policy.tokenizer,
             max_prompt_length=config.task.max_prompt_length,
+            vocab=config.model.vocab,
             policy=config.task.long_prompts,
         )
         notes = (*notes, *task.notes)
-    validation = validation_problems(task, config.validation.prompts, seed=config.validation.seed)
+    validation = validation_problems(
+        task,
+        config.validation.prompts,
+        seed=config.validation.seed,
+        fits=_make_fits(config, policy.tokenizer),
+    )
     validation_plan = _plan_validation(config, layout, sizes)
     sampler = SamplerSpec(
         model=config.model,
@@ -197,6 +209,14 @@ def prepare_run(config: Config) -> RunSetup:
     )
     setup.encode(validation)  # one that does not fit is refused before any work
     return setup
+
+
+def _make_fits(config: Config, tokenizer: Tokenizer) -> Fits | None:
+    """Whether a drawn prompt is short enough; None where one that is not has to be told."""
+    if config.task.long_prompts == "refuse":
+        return None
+    limit = config.task.max_prompt_length
+    return lambda problem: len(tokenizer.encode_prompt(problem.prompt)) <= limit
 
 
 def _check_length(config: Config) -> None:
