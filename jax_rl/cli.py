@@ -3,7 +3,6 @@
 Nothing here imports JAX before the command line is known to be right.
 """
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from jax_rl import resources
 from jax_rl.commands import COMMANDS, Command, Eval, Sample, Study, Train, leave_model_open
 from jax_rl.config import Config
 from jax_rl.config_file import load_config
-from jax_rl.errors import UserError
+from jax_rl.errors import UserError, suggest
 from jax_rl.evaluation.source import find_policy
 
 _C = TypeVar("_C", bound=Command)
@@ -77,8 +76,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
         print(f"jax-rl {__version__}")
         return None
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = suggest(name, COMMANDS)
         raise UserError(f"unknown command {name!r}{hint} (known: {', '.join(COMMANDS)})")
     command = COMMANDS[name]
     if issubclass(command, Train | Study):

@@ -1,7 +1,6 @@
 """Strict TOML: a file to a `Config`, or one message that says what would be right."""
 
 import dataclasses
-import difflib
 import tomllib
 import types
 import typing
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 from jax_rl import resources
 from jax_rl.config import Config
-from jax_rl.errors import UserError
+from jax_rl.errors import UserError, suggest
 
 _T = TypeVar("_T")
 _TOML_NAMES: Mapping[type, str] = types.MappingProxyType(
@@ -116,13 +115,8 @@ def _choose(value: Any, choices: tuple[Any, ...], *, key: str, where: str) -> An
         return value
     raise UserError(
         f"{where}: {key} must be one of {', '.join(map(repr, choices))}, found"
-        f" {_describe_value(value)}{_suggest(str(value), choices)}"
+        f" {_describe_value(value)}{suggest(str(value), choices)}"
     )
-
-
-def _suggest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _describe_value(value: Any) -> str:
@@ -134,7 +128,7 @@ def _describe_value(value: Any) -> str:
 
 def _describe_unknown(name: str, known: Iterable[str], *, table: str, where: str) -> str:
     what = f"key {name!r} in [{table}]" if table else f"table {name!r}"
-    hint = _suggest(name, known)
+    hint = suggest(name, known)
     if not hint:
         homes = [
             f"[{home}]"

@@ -1,11 +1,10 @@
 """Looks a named part up: one of ours, or `module:attribute` of a fork's own file."""
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from jax_rl.errors import UserError
+from jax_rl.errors import UserError, suggest
 
 
 def resolve(name: str, table: Mapping[str, Any], what: str) -> Any:
@@ -30,8 +29,7 @@ def resolve(name: str, table: Mapping[str, Any], what: str) -> Any:
                 f"{what} = {name!r}: {type(error).__name__}: {error}; `module:attribute` must be"
                 " importable from the working directory or an installed package"
             ) from error
-    near = difflib.get_close_matches(name, table, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    hint = suggest(name, table) or "."
     raise UserError(
         f"{what} = {name!r} is unknown{hint} Known: {', '.join(sorted(table))},"
         " or `module:attribute` of your own"

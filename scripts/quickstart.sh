@@ -11,10 +11,12 @@ source scripts/_venv.sh
 
 directory=runs/quickstart
 install_project "$PWD/.venv" ""
+installed=$SECONDS
 if [[ -f "$directory/report.html" ]]; then
   echo "$directory has a report: only what is missing is run, then the report is rebuilt"
 elif [[ -d "$directory" ]]; then
   echo "$directory was interrupted: going on"
 fi
 .venv/bin/jax-rl study arithmetic --dir "$directory" "$@"
+echo "installation $installed s, study $((SECONDS - installed)) s"
 echo "open $PWD/$directory/report.html"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_rl import config_checks, resources
-from jax_rl.config import Config, RopeConfig, resize_batch
+from jax_rl.config import Config, RopeConfig, resize_batch, study_batches
 from jax_rl.config_checks import validate
 from jax_rl.config_file import list_values, load_config
 from jax_rl.errors import UserError
@@ -38,6 +38,7 @@ def test_every_packaged_configuration_is_valid(name: str) -> None:
     config = load_config(name)
     validate(config)
     validate(config, study=True)
+    assert config.batch.size in study_batches(config)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,9 @@ def test_values_that_do_not_fit_are_refused(
 
 
 def test_sampled_validation_may_have_several_responses() -> None:
-    validate(change(validation={"samples_per_prompt": 4, "temperature": 1.0}))
+    several = change(validation={"samples_per_prompt": 4, "temperature": 1.0})
+    validate(several)
+    assert several.validation.samples_per_prompt == 4
 
 
 def test_study_grid_is_a_multiple_of_its_largest_batch() -> None:

@@ -14,7 +14,6 @@ from trainer_runs import change
 
 import jax_rl
 from jax_rl.config import Config, study_batches
-from jax_rl.config_checks import validate
 from jax_rl.config_file import load_config
 from jax_rl.mesh.layout import check_divides, load_layout, resolve_sizes
 from jax_rl.model.weights import count_parameters, dimensions
@@ -53,13 +52,6 @@ def test_the_script_knows_every_recipe(script: ModuleType) -> None:
     assert script.RECIPES == RECIPES
     checkpoints = {name for name in list_known("configs") if load_config(name).model.checkpoint}
     assert checkpoints == set(RECIPES)
-
-
-@pytest.mark.parametrize("name", list_known("configs"))
-def test_packaged_configurations_are_valid_alone_and_as_a_study(name: str) -> None:
-    config = load_config(name)
-    validate(config)
-    validate(config, study=True)
 
 
 @pytest.mark.parametrize("name", RECIPES)

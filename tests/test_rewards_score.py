@@ -45,7 +45,7 @@ def responses(*texts):
 
 def test_rewards_by_hand():
     own = problems("1+2", answer=3) + problems("47+85", answer=132) + problems("9+9", answer=18)
-    scores = score(compare, own, responses("3", "131", "18"), name="addition")
+    scores = check_scores(score(compare, own, responses("3", "131", "18")), name="addition")
     np.testing.assert_array_equal(scores.rewards, np.array([1, 0, 1], np.float32))
     assert scores.rewards.dtype == np.float32
     assert scores.valid.dtype == np.bool_
@@ -59,7 +59,9 @@ def test_rewards_by_hand():
     "bad", ["raise", "leave", "none", "nan", "inf", "huge", "long", "array", "text"]
 )
 def test_a_failed_reward_is_masked_counted_and_described(bad):
-    scores = score(faulty, problems("a", "b", "c"), responses("half", bad, "true"), name="t")
+    scores = check_scores(
+        score(faulty, problems("a", "b", "c"), responses("half", bad, "true")), name="t"
+    )
     np.testing.assert_array_equal(scores.rewards, np.array([0.5, 0, 1], np.float32))
     np.testing.assert_array_equal(scores.valid, [True, False, True])
     assert scores.failures == 1
@@ -69,7 +71,7 @@ def test_a_failed_reward_is_masked_counted_and_described(bad):
 
 def test_the_first_of_several_failures_is_the_one_described():
     own = problems("a") + problems("b", "c", place="rows.jsonl:4")
-    scores = score(faulty, own, responses("numpy", "raise", "nan"), name="t")
+    scores = check_scores(score(faulty, own, responses("numpy", "raise", "nan")), name="t")
     assert scores.failures == 2
     assert scores.rewards[0] == 0.25
     assert scores.first_failure == (
@@ -78,7 +80,7 @@ def test_the_first_of_several_failures_is_the_one_described():
 
 
 def test_a_long_response_is_described_by_its_ends():
-    scores = score(compare, problems("a" * 5000), responses("b" * 5000), name=None)
+    scores = score(compare, problems("a" * 5000), responses("b" * 5000))
     assert scores.first_failure is not None
     assert len(scores.first_failure) < 1500
     assert "aaa'" in scores.first_failure and "'bbb" in scores.first_failure
@@ -88,7 +90,7 @@ def test_refuses_when_every_reward_failed():
     own, said = problems("a", "b"), responses("raise", "nan")
     match = r"task 't': .*all 2 responses.*row 0: prompt 'a', response 'raise'"
     with pytest.raises(UserError, match=match):
-        score(faulty, own, said, name="t")
+        check_scores(score(faulty, own, said), name="t")
     # A part of a batch may fail as a whole.
     part = score(faulty, own, said)
     assert part.failures == 2
@@ -97,9 +99,9 @@ def test_refuses_when_every_reward_failed():
 
 
 def test_no_rows_and_unequal_rows():
-    assert score(faulty, [], [], name="t").failures == 0
+    assert check_scores(score(faulty, [], []), name="t").failures == 0
     with pytest.raises(ValueError, match="shorter"):
-        score(faulty, problems("a", "b"), responses("true"), name="t")
+        check_scores(score(faulty, problems("a", "b"), responses("true")), name="t")
 
 
 def test_scoring_does_not_hold_up_an_iteration():
@@ -108,6 +110,6 @@ def test_scoring_does_not_hold_up_an_iteration():
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        assert score(compare, own, said, name="t").rewards.sum() == rows
+        assert check_scores(score(compare, own, said), name="t").rewards.sum() == rows
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.1  # about 10 ms; the rest is room for a busy machine

@@ -151,11 +151,12 @@ def open_on(machine: Machine, *, behind: float = 0.0, **tables: dict[str, Any]) 
         score=None,
         validation=SamplerPrograms(prefill, decode("validation_decode")),
     )
+    state: Any = _State(Work(0.0))  # all that the loop looks at
     with jax.set_mesh(setup.mesh):
         return Loop(
             setup,
             programs,
-            state=_State(Work(0.0)),  # type: ignore[arg-type]
+            state=state,
             reference=None,
             schedule=Schedule(0.1, 1),
             position=Position(),

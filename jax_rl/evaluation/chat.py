@@ -145,7 +145,7 @@ class _Voice:
             temperature=temperature or 1.0,
             spec=spec,
             sharding=setup.sharding,
-            rows=math.prod(setup.mesh.shape[axis] for axis in setup.layout.batch_axes),
+            rows=setup.layout.count_shards(setup.mesh.shape),
         ):
             text = tokenizer.stream_text(tokens)
             write(text[len(written) :])

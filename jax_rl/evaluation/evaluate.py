@@ -14,9 +14,8 @@ from jax_rl.evaluation.scores import Estimate, estimate_mean, estimate_share, ma
 from jax_rl.evaluation.source import find_policy
 from jax_rl.evaluation.votes import read_vote
 from jax_rl.rewards.base import Problem
-from jax_rl.tasks.base import has_rows, load_task
-from jax_rl.tasks.prompts import drop_long
-from jax_rl.trainer.setup import prepare_policy, prepare_run
+from jax_rl.tasks.base import has_rows
+from jax_rl.trainer.setup import load_fitting_task, prepare_policy, prepare_run
 
 _ROUNDING = 1e-6  # a reward is float32: 0.1 + 0.9 may be just below 1
 
@@ -97,20 +96,12 @@ def evaluate(
 
 def _count_rows(config: Config) -> int:
     """Prompts in task.validation that can be asked."""
-    task = load_task(config.task)
+    task = load_fitting_task(prepare_policy(config))
     if not has_rows(task) or not task.held_out:
         raise UserError(
             "prompts = 0 asks for all rows of task.validation, and there is no such file; give a"
             " number of prompts"
         )
-    policy = prepare_policy(config)
-    task, _ = drop_long(
-        task,
-        policy.tokenizer,
-        max_prompt_length=config.task.max_prompt_length,
-        vocab=policy.config.model.vocab,
-        policy=config.task.long_prompts,
-    )
     return len({problem.content for problem in task.held_out})
 
 

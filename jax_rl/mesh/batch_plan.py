@@ -51,7 +51,7 @@ def plan_batch(batch: BatchConfig, layout: Layout, sizes: Mapping[str, int]) -> 
       UserError: a size that the shards do not divide, with the sizes near it that would do.
     """
     batch = resize_batch(batch, batch.size)
-    shards = math.prod(sizes[axis] for axis in layout.batch_axes)
+    shards = layout.count_shards(sizes)
     wave = batch.wave or batch.size
     minibatch = batch.size // batch.updates
     microbatch = batch.microbatch or minibatch

@@ -6,7 +6,6 @@ lies differently in the two is gathered for use and its gradient scattered back.
 """
 
 import dataclasses
-import difflib
 import itertools
 import math
 import tomllib
@@ -17,7 +16,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from jax_rl.errors import UserError
+from jax_rl.errors import UserError, suggest
 
 LOGICAL_AXES = (
     "batch",
@@ -70,6 +69,10 @@ class Layout:
     def batch_axes(self) -> tuple[str, ...]:
         """Mesh axes that split the batch."""
         return dict(self.compute).get("batch", ())
+
+    def count_shards(self, sizes: Mapping[str, int]) -> int:
+        """Parts that the batch is split into on a mesh with axes of these sizes."""
+        return math.prod(sizes[axis] for axis in self.batch_axes)
 
     def as_dict(self) -> dict[str, Any]:
         """The layout as it stands in its file."""
@@ -125,8 +128,7 @@ def _check_keys(table: Any, known: Sequence[str], where: str) -> None:
         raise UserError(f"{where}: a table was expected, found {table!r}")
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = suggest(key, known)
             raise UserError(f"{where}: unknown key {key!r}{hint} Known: {', '.join(known)}")
 
 

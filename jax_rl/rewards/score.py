@@ -28,29 +28,18 @@ class Scores:
     """How many of the failures took longer than they may."""
 
 
-def score(
-    reward: Reward,
-    problems: Sequence[Problem],
-    responses: Sequence[Response],
-    *,
-    name: str | None = None,
-) -> Scores:
+def score(reward: Reward, problems: Sequence[Problem], responses: Sequence[Response]) -> Scores:
     """Rewards of the responses, response i being to problem i, in this process.
 
     For rewards that take time linear in the response; others belong into a `RewardPool`. A
     reward that raises, or is no finite float32 number, is 0 and not valid.
 
-    Args:
-      name: the task, where these are all the responses that have to be scored.
-
     Raises:
-      UserError: `name` is given, and every single reward failed.
       ValueError: as many problems as responses are needed.
     """
     pairs = zip(problems, responses, strict=True)
     outcomes = [try_reward(reward, problem, response) for problem, response in pairs]
-    scores = gather_scores(outcomes, problems, responses)
-    return scores if name is None else check_scores(scores, name=name)
+    return gather_scores(outcomes, problems, responses)
 
 
 def check_scores(scores: Scores, *, name: str) -> Scores:

@@ -127,9 +127,9 @@ def decode(
     Returns:
       rollouts, the number of decode steps [] int32, and the cache's buffers.
     """
-    decoding = _draw_first(weights, cache, hidden, prompts, key, temperature, spec)
+    decoding = begin_decoding(weights, cache, hidden, prompts, key, temperature, spec)
     limit = jnp.int32(spec.max_response_length)
-    decoding = _draw_until(weights, decoding, prompts, key, temperature, limit, spec)
+    decoding = continue_decoding(weights, decoding, prompts, key, temperature, limit, spec)
     columns = spec.layout.compute_spec(("batch", None))
     rollouts = Rollouts(
         tokens=jnp.concatenate(
@@ -154,7 +154,11 @@ def begin_decoding(
     spec: SamplerSpec,
 ) -> Decoding:
     """The first token of every row; arguments as for `decode`, which goes on to the end."""
-    return _draw_first(weights, cache, hidden, prompts, key, temperature, spec)
+    if cache.columns < spec.columns:
+        raise ValueError(f"the cache has {cache.columns} columns, {spec.columns} are needed")
+    row_keys = fold_sample_ids(key, prompts.groups, prompts.members)
+    drawn = _draw(weights, hidden, jnp.int32(0), row_keys, temperature, spec)
+    return _record(_begin(cache, spec), *drawn, spec)
 
 
 @partial(jax.jit, static_argnames=("spec",), donate_argnames=("decoding",))
@@ -168,34 +172,6 @@ def continue_decoding(
     spec: SamplerSpec,
 ) -> Decoding:
     """Goes on until `until` [] int32 tokens of every row are drawn, or all rows have ended."""
-    return _draw_until(weights, decoding, prompts, key, temperature, until, spec)
-
-
-def _draw_first(
-    weights: Weights,
-    cache: KVCache,
-    hidden: jax.Array,
-    prompts: Prompts,
-    key: jax.Array,
-    temperature: jax.Array,
-    spec: SamplerSpec,
-) -> Decoding:
-    if cache.columns < spec.columns:
-        raise ValueError(f"the cache has {cache.columns} columns, {spec.columns} are needed")
-    row_keys = fold_sample_ids(key, prompts.groups, prompts.members)
-    drawn = _draw(weights, hidden, jnp.int32(0), row_keys, temperature, spec)
-    return _record(_begin(cache, spec), *drawn, spec)
-
-
-def _draw_until(
-    weights: Weights,
-    decoding: Decoding,
-    prompts: Prompts,
-    key: jax.Array,
-    temperature: jax.Array,
-    until: jax.Array,
-    spec: SamplerSpec,
-) -> Decoding:
     row_keys = fold_sample_ids(key, prompts.groups, prompts.members)
 
     def advance(state: Decoding) -> Decoding:

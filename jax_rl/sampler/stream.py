@@ -15,7 +15,7 @@ from jax_rl.sampler.generate import (
     continue_decoding,
     prefill,
 )
-from jax_rl.sampler.waves import Sharding
+from jax_rl.sampler.waves import Sharding, put_prompts
 
 _STEPS = 4
 """Decode steps between two looks at the tokens: a look waits for the device."""
@@ -68,13 +68,8 @@ def _place(
     start = spec.max_prompt_length - len(ids)
     tokens = np.full((rows, spec.max_prompt_length), spec.pad_id, np.int32)
     tokens[:, start:] = ids
-    row = sharding(("batch",))
-    return Prompts(
-        tokens=jax.device_put(tokens, sharding(("batch", None))),
-        starts=jax.device_put(np.full(rows, start, np.int32), row),
-        groups=jax.device_put(np.full(rows, group, np.int32), row),
-        members=jax.device_put(np.zeros(rows, np.int32), row),
-    )
+    starts, groups = np.full(rows, start, np.int32), np.full(rows, group, np.int32)
+    return put_prompts((tokens, starts, groups, np.zeros(rows, np.int32)), sharding)
 
 
 def _look(decoding: Decoding) -> tuple[np.ndarray, int, bool]:

@@ -13,6 +13,9 @@ from jax_rl.sampler.generate import Prompts
 Sharding = Callable[[tuple[str | None, ...]], NamedSharding]
 """Where an array with these logical axes lies."""
 
+HostPrompts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""The fields of `Prompts` on the host."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PromptRows:
@@ -31,22 +34,21 @@ def split_waves(rows: PromptRows, plan: BatchPlan, sharding: Sharding) -> tuple[
       plan: how they map onto the mesh.
       sharding: of the mesh and layout in use.
     """
-    return tuple(
-        Prompts(
-            tokens=jax.device_put(tokens, sharding(("batch", None))),
-            starts=jax.device_put(starts, sharding(("batch",))),
-            groups=jax.device_put(groups, sharding(("batch",))),
-            members=jax.device_put(members, sharding(("batch",))),
-        )
-        for tokens, starts, groups, members in _arrange(rows, plan)
-    )
+    return tuple(put_prompts(wave, sharding) for wave in _arrange(rows, plan))
 
 
-def _arrange(rows: PromptRows, plan: BatchPlan) -> Sequence[tuple[np.ndarray, ...]]:
+def put_prompts(prompts: HostPrompts, sharding: Sharding) -> Prompts:
+    """Tokens [r, p], starts [r], groups [n] and members [n] of the host, on the mesh."""
+    tokens, *vectors = prompts
+    starts, groups, members = (jax.device_put(v, sharding(("batch",))) for v in vectors)
+    return Prompts(jax.device_put(tokens, sharding(("batch", None))), starts, groups, members)
+
+
+def _arrange(rows: PromptRows, plan: BatchPlan) -> Sequence[HostPrompts]:
     repeats = plan.group // plan.copies  # prefilled rows per prompt
     per_wave = plan.wave // plan.group
     starts = np.int32(rows.tokens.shape[1]) - rows.lengths
-    waves: list[tuple[np.ndarray, ...]] = []
+    waves: list[HostPrompts] = []
     for wave in range(plan.waves):
         part = slice(wave * per_wave, (wave + 1) * per_wave)
         group = np.arange(part.start, part.stop, dtype=np.int32) + np.int32(rows.first_group)

@@ -1,10 +1,9 @@
 """Values of a row by column: prompts as text or as the turns of a chat."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jax_rl.errors import UserError
+from jax_rl.errors import UserError, suggest
 from jax_rl.text.base import Message
 
 _SHOWN = 80  # characters of a value in a message
@@ -24,8 +23,7 @@ def find_value(values: Mapping[str, Any], column: str, *, field: str, place: str
     """
     if column in values:
         return values[column]
-    near = difflib.get_close_matches(column, values, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    hint = suggest(column, values) or "."
     there = ", ".join(values) or "none"
     raise UserError(f"{place}: no column {column!r} ({field}){hint} Columns there: {there}")
 

@@ -15,7 +15,7 @@ from jax_rl.rewards.base import Problem
 from jax_rl.rewards.countdown import score_countdown
 from jax_rl.tasks.columns import choose_column, find_value, show
 from jax_rl.tasks.fields import refuse_unused
-from jax_rl.tasks.problems import FILE_FIELDS, ProblemBuilder, Rows, plan_prompt, read_problems
+from jax_rl.tasks.problems import ProblemBuilder, Rows, load_rows, plan_prompt
 from jax_rl.tasks.rows import Row
 from jax_rl.tasks.template import parse_template
 from jax_rl.text.base import Message
@@ -100,15 +100,14 @@ def load_countdown(config: TaskConfig) -> Countdown | Rows:
     """
     if not config.train and not config.validation:
         return Countdown(config)
-    refuse_unused(config, (*FILE_FIELDS, "prompt_column", "template"), why="with files")
-    training, held_out, notes = read_problems(config, lambda first: _plan(config, first))
-    return Rows(
+    return load_rows(
+        config,
+        _plan,
         name="countdown",
-        training=training,
-        held_out=held_out,
+        used=("prompt_column", "template"),
         quick_reward=True,
-        find_reward=lambda: score_countdown,
-        notes=notes,
+        find_reward=lambda problems: score_countdown,
+        why="with files",
     )
 
 

@@ -7,15 +7,14 @@ from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem, Reward
 from jax_rl.rewards.numeric import read_number, score_numeric
 from jax_rl.tasks.columns import show
-from jax_rl.tasks.fields import refuse_unused
 from jax_rl.tasks.problems import (
-    FILE_FIELDS,
+    COLUMN_FIELDS,
     ProblemBuilder,
     Rows,
+    load_rows,
     make_problem,
     plan_prompt,
     read_answer,
-    read_problems,
 )
 from jax_rl.tasks.rows import Row
 
@@ -31,25 +30,18 @@ def load_dataset(config: TaskConfig) -> Rows:
     Raises:
       UserError: a file or a row that cannot be used.
     """
-    refuse_unused(config, (*FILE_FIELDS, "prompt_column", "answer_column", "template"))
-    training, held_out, notes = read_problems(config, lambda first: _plan(config, first))
-
-    def find_reward() -> Reward:
-        _check_numbers((*training, *held_out))
-        return score_numeric
-
-    return Rows(
+    return load_rows(
+        config,
+        _plan,
         name="dataset",
-        training=training,
-        held_out=held_out,
+        used=COLUMN_FIELDS,
         quick_reward=True,
-        find_reward=find_reward,
-        notes=notes,
+        find_reward=_compare_numbers,
     )
 
 
-def _check_numbers(problems: Sequence[Problem]) -> None:
-    """Refuses answers that no response can be compared with as numbers."""
+def _compare_numbers(problems: Sequence[Problem]) -> Reward:
+    """The numeric verifier; refuses answers that it can compare no response with."""
     for problem in problems:
         if problem.answer is None:
             raise UserError(
@@ -62,6 +54,7 @@ def _check_numbers(problems: Sequence[Problem]) -> None:
                 " numbers are compared if reward.verifiers is empty; name a verifier for such"
                 " answers, such as exact or math"
             )
+    return score_numeric
 
 
 def _plan(config: TaskConfig, first: Row) -> ProblemBuilder:

@@ -1,15 +1,15 @@
 """Problems that are made up: those of training by group, held-out ones, worked examples."""
 
 import dataclasses
-from collections.abc import Callable, Container, Sequence
-from typing import overload
+from collections.abc import Callable, Container, Iterable
 
 import numpy as np
 
 from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem
 from jax_rl.tasks.base import DrawnTask
-from jax_rl.tasks.streams import EXAMPLES, GROUPS, TRAINING, VALIDATION, Streams, check_group
+from jax_rl.tasks.grouped import GroupedProblems
+from jax_rl.tasks.streams import EXAMPLES, TRAINING, VALIDATION, Streams, check_group
 
 # Fruitless draws in a row, after which what is left of the task is taken to be out of reach.
 _PATIENCE = 10_000
@@ -19,12 +19,8 @@ Fits = Callable[[Problem], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class DrawnProblems(Sequence[Problem]):
-    """The problems of training by group, as a random-access source in grain's protocol.
-
-    `source[g]` is the problem of group g, `source[a:b]` the list of those of groups a .. b - 1,
-    at less than half the cost for each.
-    """
+class DrawnProblems(GroupedProblems):
+    """Drawn problems by group; in a slice one costs less than half of what it costs alone."""
 
     task: DrawnTask
     seed: int = dataclasses.field(kw_only=True)
@@ -34,30 +30,13 @@ class DrawnProblems(Sequence[Problem]):
     fits: Fits | None = dataclasses.field(kw_only=True, default=None)
     """None: all do."""
 
-    def __len__(self) -> int:
-        """Number of groups; more than any run reads."""
-        return GROUPS
-
-    @overload
-    def __getitem__(self, group: int) -> Problem: ...
-
-    @overload
-    def __getitem__(self, group: slice) -> list[Problem]: ...
-
-    def __getitem__(self, group: int | slice) -> Problem | list[Problem]:
-        """The problem of a group, or the problems of a range of groups.
-
-        Raises:
-          IndexError: there is no such group.
-          UserError: nothing but held-out problems is drawn.
-        """
+    def find(self, groups: Iterable[int]) -> list[Problem]:
+        """The problems of these groups; UserError: nothing but held-out ones is drawn."""
         streams = Streams(self.seed, TRAINING)
-        if isinstance(group, slice):
-            return [self._draw(streams, g) for g in range(GROUPS)[group]]
-        return self._draw(streams, check_group(group))
-
-    def _draw(self, streams: Streams, group: int) -> Problem:
-        return _draw_outside(self.task, streams.at(group), self.held_out, self.fits)
+        return [
+            _draw_outside(self.task, streams.at(group), self.held_out, self.fits)
+            for group in groups
+        ]
 
 
 def draw_validation(

@@ -1,20 +1,20 @@
 """Problems of a data set: one permutation of the rows after another."""
 
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import Iterable
 
 import numpy as np
 
 from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem
 from jax_rl.tasks.base import RowsTask
-from jax_rl.tasks.streams import GROUPS, TRAINING, VALIDATION, Streams, check_group
+from jax_rl.tasks.grouped import GroupedProblems
+from jax_rl.tasks.streams import TRAINING, VALIDATION, Streams
 
 _KEPT_ORDERS = 2  # an iteration may read from the end of one epoch and the start of the next
 
 
-class EpochProblems(Sequence[Problem]):
-    """The problems of training by group, as a random-access source in grain's protocol.
+class EpochProblems(GroupedProblems):
+    """Problems of rows by group.
 
     Group g is row g % n of epoch g // n, whose order is a permutation that depends on the seed
     and the epoch alone; n is the number of rows whose content is not held out.
@@ -42,25 +42,9 @@ class EpochProblems(Sequence[Problem]):
         """Rows in an epoch, n."""
         return len(self._rows)
 
-    def __len__(self) -> int:
-        """Number of groups; more than any run reads."""
-        return GROUPS
-
-    @overload
-    def __getitem__(self, group: int) -> Problem: ...
-
-    @overload
-    def __getitem__(self, group: slice) -> list[Problem]: ...
-
-    def __getitem__(self, group: int | slice) -> Problem | list[Problem]:
-        """The problem of a group, or the problems of a range of groups.
-
-        Raises:
-          IndexError: there is no such group.
-        """
-        if isinstance(group, slice):
-            return [self._find(g) for g in range(GROUPS)[group]]
-        return self._find(check_group(group))
+    def find(self, groups: Iterable[int]) -> list[Problem]:
+        """The problems of these groups."""
+        return [self._find(group) for group in groups]
 
     def _find(self, group: int) -> Problem:
         epoch, place = divmod(group, len(self._rows))

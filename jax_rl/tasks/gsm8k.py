@@ -8,14 +8,13 @@ from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem
 from jax_rl.rewards.numeric import read_number, score_numeric
 from jax_rl.tasks.columns import read_text
-from jax_rl.tasks.fields import refuse_unused
 from jax_rl.tasks.problems import (
-    FILE_FIELDS,
+    COLUMN_FIELDS,
     ProblemBuilder,
     Rows,
+    load_rows,
     make_problem,
     plan_prompt,
-    read_problems,
 )
 from jax_rl.tasks.rows import Row
 
@@ -34,15 +33,13 @@ def load_gsm8k(config: TaskConfig) -> Rows:
     Raises:
       UserError: a file or a row that cannot be used.
     """
-    refuse_unused(config, (*FILE_FIELDS, "prompt_column", "answer_column", "template"))
-    training, held_out, notes = read_problems(config, lambda first: _plan(config, first))
-    return Rows(
+    return load_rows(
+        config,
+        _plan,
         name="gsm8k",
-        training=training,
-        held_out=held_out,
+        used=COLUMN_FIELDS,
         quick_reward=True,
-        find_reward=lambda: score_numeric,
-        notes=notes,
+        find_reward=lambda problems: score_numeric,
     )
 
 

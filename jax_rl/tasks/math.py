@@ -3,20 +3,21 @@ r"""MATH-style problems, whose solutions end in \boxed{answer}.
 Hendrycks et al. 2021, "Measuring mathematical problem solving with the MATH dataset".
 """
 
+from collections.abc import Sequence
+
 from jax_rl.config import TaskConfig
 from jax_rl.errors import UserError
 from jax_rl.rewards.answers import find_boxed
 from jax_rl.rewards.base import Problem, Reward
 from jax_rl.tasks.columns import choose_column
-from jax_rl.tasks.fields import refuse_unused
 from jax_rl.tasks.problems import (
-    FILE_FIELDS,
+    COLUMN_FIELDS,
     ProblemBuilder,
     Rows,
+    load_rows,
     make_problem,
     plan_prompt,
     read_answer,
-    read_problems,
 )
 from jax_rl.tasks.rows import Row
 
@@ -30,19 +31,17 @@ def load_math(config: TaskConfig) -> Rows:
     Raises:
       UserError: a file or a row that cannot be used.
     """
-    refuse_unused(config, (*FILE_FIELDS, "prompt_column", "answer_column", "template"))
-    training, held_out, notes = read_problems(config, lambda first: _plan(config, first))
-    return Rows(
+    return load_rows(
+        config,
+        _plan,
         name="math",
-        training=training,
-        held_out=held_out,
+        used=COLUMN_FIELDS,
         quick_reward=False,
         find_reward=_find_reward,
-        notes=notes,
     )
 
 
-def _find_reward() -> Reward:
+def _find_reward(problems: Sequence[Problem]) -> Reward:
     try:
         from jax_rl.rewards.math_answer import score_math
     except ImportError as error:

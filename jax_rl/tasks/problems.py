@@ -1,7 +1,7 @@
 """Rows of data sets to problems: validated, without duplicates, none in both sets."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jax_rl.config import TaskConfig
@@ -9,12 +9,15 @@ from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem, Reward
 from jax_rl.tasks.columns import choose_column, find_content, find_value, is_blank, read_prompt
 from jax_rl.tasks.columns import read_text as read_text_column
+from jax_rl.tasks.fields import refuse_unused
 from jax_rl.tasks.rows import Row, read_rows
 from jax_rl.tasks.template import parse_template
 from jax_rl.text.base import Message
 
 FILE_FIELDS = ("train", "validation", "duplicates", "long_prompts")
 """Fields of the configuration that `read_problems` and `jax_rl.tasks.prompts.drop_long` use."""
+COLUMN_FIELDS = ("prompt_column", "answer_column", "template")
+"""Fields that say what a row's prompt and answer are."""
 
 PromptReader = Callable[[Row], str | tuple[Message, ...]]
 ProblemBuilder = Callable[[Row], Problem]
@@ -40,6 +43,42 @@ class Rows:
           UserError: it needs a package that is not there, or answers that the rows do not have.
         """
         return self.find_reward()
+
+
+def load_rows(
+    config: TaskConfig,
+    plan: Callable[[TaskConfig, Row], ProblemBuilder],
+    *,
+    name: str,
+    used: Collection[str],
+    quick_reward: bool,
+    find_reward: Callable[[Sequence[Problem]], Reward],
+    why: str = "",
+) -> Rows:
+    """The task of the files that the configuration names.
+
+    Args:
+      config: names the files; fields that are not of files are refused unless they are `used`.
+      plan: from the configuration and the first row of a file to what makes its problems.
+      name: of the task.
+      used: fields of the configuration that the task uses besides the files'.
+      quick_reward: as `jax_rl.tasks.base.Task` has it.
+      find_reward: gives the reward for these rows; may raise, as that of `Rows`.
+      why: as for `refuse_unused`.
+
+    Raises:
+      UserError: a file or a row that cannot be used, or a field that is not used.
+    """
+    refuse_unused(config, (*FILE_FIELDS, *used), why=why)
+    training, held_out, notes = read_problems(config, lambda first: plan(config, first))
+    return Rows(
+        name=name,
+        training=training,
+        held_out=held_out,
+        quick_reward=quick_reward,
+        find_reward=lambda: find_reward((*training, *held_out)),
+        notes=notes,
+    )
 
 
 def read_problems(

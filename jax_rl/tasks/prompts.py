@@ -13,13 +13,13 @@ import numpy as np
 from jax_rl.errors import UserError
 from jax_rl.rewards.base import Problem
 from jax_rl.tasks.base import RowsTask, Task, has_rows, is_drawn
+from jax_rl.tasks.columns import show
 from jax_rl.tasks.drawn import DrawnProblems, Fits, draw_example, draw_validation
 from jax_rl.tasks.epochs import EpochProblems, hold_out
 from jax_rl.tasks.problems import Rows
 from jax_rl.text.base import Tokenizer
 
 _READ_AHEAD = 2
-_SHOWN = 80  # characters of a prompt in a message
 
 
 def validation_problems(
@@ -241,6 +241,5 @@ def _encode(tokenizer: Tokenizer, problem: Problem, row: int, *, vocab: int) -> 
 
 def _name(problem: Problem, row: int) -> str:
     """The problem in a message: its file and line, or its row, and how it begins."""
-    text = repr(problem.prompt if isinstance(problem.prompt, str) else list(problem.prompt))
-    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    shown = show(problem.prompt if isinstance(problem.prompt, str) else list(problem.prompt))
     return f"{problem.place}: prompt {shown}" if problem.place else f"prompt {shown} (row {row})"

@@ -1,9 +1,10 @@
 """What the trainer needs from a tokenizer."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
+if TYPE_CHECKING:  # each process that scores imports this file, and has no other use for NumPy
+    import numpy as np
 
 Message = dict[str, str]
 """One turn of a chat: role and content."""
@@ -43,5 +44,5 @@ class Tokenizer(Protocol):
     def stream_text(self, ids: Sequence[int]) -> str:
         """Text of a response that is still being sampled, without what more ids may change."""
 
-    def decode_rows(self, tokens: np.ndarray, lengths: np.ndarray) -> list[str]:
+    def decode_rows(self, tokens: "np.ndarray", lengths: "np.ndarray") -> list[str]:
         """Text of the first lengths[i] ids of each row."""

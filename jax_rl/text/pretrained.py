@@ -49,11 +49,6 @@ class PretrainedTokenizer:
     enable_thinking: bool | None
     """What the template is told; None: nothing."""
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether chats can be encoded."""
-        return self.template is not None
-
     def encode(self, text: str) -> list[int]:
         """Ids of the text, nothing put before or behind it.
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_rl.config import BatchConfig, Config
+from jax_rl.config import BatchConfig, Config, WarmStartConfig
 from jax_rl.errors import UserError
 from jax_rl.learner.advantages import check_group
 from jax_rl.learner.denominators import DENOMINATORS
@@ -131,37 +131,16 @@ def prepare_run(config: Config) -> RunSetup:
     Raises:
       UserError: whatever in the configuration does not fit the devices, the model or the task.
     """
-    objective = config.objective
-    check_group(
-        objective.advantage, config.batch.group, count_tied_groups=objective.count_tied_groups
-    )
-    find_objective(objective.loss)
-    find_kl_estimator(objective.kl_estimator)
-    resolve(objective.denominator, DENOMINATORS, "objective.denominator")
+    _check_objective(config)
     policy = prepare_policy(config)
-    config, notes, layout = policy.config, policy.notes, policy.layout
+    config, layout = policy.config, policy.layout
     _check_length(config)
-    task = load_task(config.task)
+    task = load_fitting_task(policy)
     # A task may need a package for its own reward, which verifiers stand in for.
     reward = make_reward(config.reward, None if config.reward.verifiers else task.reward)
     sizes = dict(policy.mesh.shape)
     plan = plan_batch(config.batch, layout, sizes)
-    if config.warm_start.updates and config.warm_start.batch % plan.shards:
-        below = config.warm_start.batch // plan.shards * plan.shards
-        raise UserError(
-            f"warm_start.batch = {config.warm_start.batch} does not map onto the mesh, which"
-            f" splits it into {plan.shards} shards; nearest: {below or below + plan.shards}"
-            f" or {below + plan.shards}"
-        )
-    if has_rows(task):
-        task, _ = drop_long(
-            task,
-            policy.tokenizer,
-            max_prompt_length=config.task.max_prompt_length,
-            vocab=config.model.vocab,
-            policy=config.task.long_prompts,
-        )
-        notes = (*notes, *task.notes)
+    _check_warm_start(config.warm_start, plan.shards)
     validation = validation_problems(
         task,
         config.validation.prompts,
@@ -178,6 +157,7 @@ def prepare_run(config: Config) -> RunSetup:
         end_ids=policy.end_ids,
         pad_id=policy.pad_id,
     )
+    notes = (*policy.notes, *(task.notes if has_rows(task) else ()))
     setup = RunSetup(
         config=config,
         notes=notes,
@@ -190,17 +170,7 @@ def prepare_run(config: Config) -> RunSetup:
         reward=reward,
         plan=plan,
         sampler=sampler,
-        learner=LearnerSpec(
-            model=config.model,
-            layout=layout,
-            objective=objective,
-            optimizer=config.optimizer,
-            group=config.batch.group,
-            updates=plan.updates,
-            microbatch=plan.microbatch,
-            max_prompt_length=config.task.max_prompt_length,
-            max_response_length=config.task.max_response_length,
-        ),
+        learner=_make_learner(config, layout, plan),
         validation=validation,
         validation_plan=validation_plan,
         validation_sampler=dataclasses.replace(
@@ -209,6 +179,61 @@ def prepare_run(config: Config) -> RunSetup:
     )
     setup.encode(validation)  # one that does not fit is refused before any work
     return setup
+
+
+def load_fitting_task(policy: PolicySetup) -> Task:
+    """The task of a configuration, without the rows that task.long_prompts leaves out.
+
+    Raises:
+      UserError: the task refuses the configuration, or a row does not fit the policy.
+    """
+    config = policy.config
+    task = load_task(config.task)
+    if not has_rows(task):
+        return task
+    fitting, _ = drop_long(
+        task,
+        policy.tokenizer,
+        max_prompt_length=config.task.max_prompt_length,
+        vocab=config.model.vocab,
+        policy=config.task.long_prompts,
+    )
+    return fitting
+
+
+def _make_learner(config: Config, layout: Layout, plan: BatchPlan) -> LearnerSpec:
+    return LearnerSpec(
+        model=config.model,
+        layout=layout,
+        objective=config.objective,
+        optimizer=config.optimizer,
+        group=plan.group,
+        updates=plan.updates,
+        microbatch=plan.microbatch,
+        max_prompt_length=config.task.max_prompt_length,
+        max_response_length=config.task.max_response_length,
+    )
+
+
+def _check_objective(config: Config) -> None:
+    """Refuses an objective whose parts are unknown, or do not fit the group."""
+    objective = config.objective
+    check_group(
+        objective.advantage, config.batch.group, count_tied_groups=objective.count_tied_groups
+    )
+    find_objective(objective.loss)
+    find_kl_estimator(objective.kl_estimator)
+    resolve(objective.denominator, DENOMINATORS, "objective.denominator")
+
+
+def _check_warm_start(warm_start: WarmStartConfig, shards: int) -> None:
+    if warm_start.updates and warm_start.batch % shards:
+        below = warm_start.batch // shards * shards
+        raise UserError(
+            f"warm_start.batch = {warm_start.batch} does not map onto the mesh, which"
+            f" splits it into {shards} shards; nearest: {below or below + shards}"
+            f" or {below + shards}"
+        )
 
 
 def _make_fits(config: Config, tokenizer: Tokenizer) -> Fits | None:
@@ -263,7 +288,7 @@ def _plan_validation(config: Config, layout: Layout, sizes: dict[str, int]) -> B
     """Maps the validation set onto the mesh, filled up to whole shards with repeated prompts."""
     validation = config.validation
     group = validation.samples_per_prompt
-    shards = math.prod(sizes[axis] for axis in layout.batch_axes)
+    shards = layout.count_shards(sizes)
     unit = math.lcm(shards // math.gcd(shards, group), max(validation.wave // group, 1))
     prompts = -(-validation.prompts // unit) * unit
     size = prompts * group
