@@ -12,7 +12,17 @@ import tyro
 from tyro.conf import DisallowNone
 
 from jax_rl import resources
-from jax_rl.commands import COMMANDS, Command, Eval, Sample, Study, Train, leave_model_open
+from jax_rl.commands import (
+    COMMANDS,
+    Bench,
+    Command,
+    Eval,
+    Plan,
+    Sample,
+    Study,
+    Train,
+    leave_model_open,
+)
 from jax_rl.config import Config
 from jax_rl.config_file import load_config
 from jax_rl.errors import UserError, suggest
@@ -79,14 +89,16 @@ def parse(arguments: Sequence[str]) -> Command | None:
         hint = suggest(name, COMMANDS)
         raise UserError(f"unknown command {name!r}{hint} (known: {', '.join(COMMANDS)})")
     command = COMMANDS[name]
-    if issubclass(command, Train | Study):
+    if issubclass(command, Train | Study | Bench | Plan):
         return _parse_experiment(command, name, rest)
     if issubclass(command, Sample | Eval):
         return _parse_policy(command, name, rest)
     return _parse(command, name, rest)
 
 
-def _parse_experiment(command: type[Train | Study], name: str, rest: list[str]) -> Command:
+def _parse_experiment(
+    command: type[Train | Study | Bench | Plan], name: str, rest: list[str]
+) -> Command:
     """The values of the file are the defaults of the options, so it is read before them."""
     source = rest[0] if rest and not rest[0].startswith("-") else ""
     if not source and not _wants_help(rest):

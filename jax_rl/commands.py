@@ -28,6 +28,24 @@ class Command(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Hosts:
+    """The processes of one program; TPU pods, SLURM and Kubernetes are detected without flags."""
+
+    coordinator: str = ""
+    """HOST:PORT of process 0, where nothing is detected."""
+    processes: int = 0
+    """Processes in all."""
+    process: int = -1
+    """Number of this one, from 0 on."""
+
+    def connect(self) -> None:
+        """Joins the processes, before anything asks JAX for devices."""
+        from jax_rl.hosts.connect import connect
+
+        connect(coordinator=self.coordinator, processes=self.processes, process=self.process)
+
+
+@dataclasses.dataclass(frozen=True)
 class Train:
     """Train one policy to its target: sample, reward, learn, validate, record.
 
@@ -44,12 +62,14 @@ class Train:
     """Continue the run that is in the directory from its newest checkpoint."""
     layout: str | None = None
     """Short for --run.layout."""
+    hosts: Annotated[Hosts, arg(name="")] = Hosts()
 
     def run(self) -> None:
         from jax_rl.trainer.run import train
 
         config = _apply_layout(self.config, self.layout)
         validate(config)
+        self.hosts.connect()
         train(config, _choose_directory(self.dir, self.source), resume=self.resume)
 
     def explain_interrupt(self) -> str:
@@ -76,19 +96,165 @@ class Study:
     """Directory of the study; runs/NAME of the configuration if left out."""
     layout: str | None = None
     """Short for --run.layout."""
+    layouts: str | None = None
+    """Short for --study.layouts, with commas between them: fsdp,tensor."""
+    hosts: Annotated[Hosts, arg(name="")] = Hosts()
 
     def run(self) -> None:
+        from jax_rl.hosts.channel import open_channel
         from jax_rl.study.sweep import run_study
 
-        config = _apply_layout(self.config, self.layout)
+        config = _apply_layouts(_apply_layout(self.config, self.layout), self.layouts)
         validate(config, study=True)
         directory = _choose_directory(self.dir, self.source)
-        run_study(config, directory)
-        _show_report(directory)
+        self.hosts.connect()
+        with open_channel() as channel:
+            run_study(config, directory, channel=channel)
+            if channel.index == 0:
+                _show_report(directory)
 
     def explain_interrupt(self) -> str:
         directory = _choose_directory(self.dir, self.source)
         return f"what was recorded is in {directory}; the same command continues"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Measure throughput against batch on the devices that are here, a minute per batch.
+
+    The same as `jax_rl.run_bench(config, directory)`. Nothing is trained to a target; writes
+    bench.json, and prints it as a table.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="CONFIG")]
+    """Path of a configuration file, or the name of one that comes with jax_rl."""
+    config: Annotated[Config, arg(name="")]
+    batches: str | None = None
+    """Batch sizes with commas between them, as in 8,32,128; those of the study if left out."""
+    layouts: str | None = None
+    """Layouts with commas between them, each with every batch; run.layout if left out."""
+    seconds: float = 60.0
+    """Length of the measurement of each batch in each layout, at least; whole iterations."""
+    replay: Path | None = None
+    """Directory of a recorded run whose response lengths are forced, early and late alike."""
+    dir: Path | None = None
+    """Directory of bench.json; runs/NAME_bench of the configuration if left out."""
+    hosts: Annotated[Hosts, arg(name="")] = Hosts()
+
+    def run(self) -> None:
+        from jax_rl.bench.request import check_seconds, list_requests, parse_batches
+
+        batches = () if self.batches is None else parse_batches(self.batches)
+        layouts = () if self.layouts is None else _split_names(self.layouts)
+        list_requests(self.config, batches, layouts)
+        check_seconds(self.seconds)
+        self.hosts.connect()
+        from jax_rl.bench.measure import run_bench
+        from jax_rl.bench.table import print_throughput
+        from jax_rl.hosts.channel import open_channel
+
+        with open_channel() as channel:
+            table = run_bench(
+                self.config,
+                self._directory,
+                batches=batches,
+                layouts=layouts,
+                seconds=self.seconds,
+                replay=self.replay,
+                channel=channel,
+            )
+            if channel.index == 0:
+                print_throughput(table)
+                print(f"written to {self._directory / 'bench.json'}")
+
+    @property
+    def _directory(self) -> Path:
+        return self.dir or Path("runs") / f"{Path(self.source).stem}_bench"
+
+    def explain_interrupt(self) -> str:
+        return f"what was measured before is in {self._directory}; the same command starts again"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Say what an experiment needs of hardware that is not here, and how fast it could be.
+
+    The same as `jax_rl.run_plan(config, target)`. Every program of the experiment is compiled for
+    the target; nothing is run, and no weights, data or tokenizer are read. Writes plan.json and
+    plan_details.json, and prints them as tables.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="CONFIG")]
+    """Path of a configuration file, or the name of one that comes with jax_rl."""
+    config: Annotated[Config, arg(name="")]
+    target: str = "here"
+    """tpu:v5p:4x4x4, tpu:v5p:4x4x4*2 (two slices), cuda:h100:8, cuda:h200:8x4 (hosts), or here."""
+    layouts: str | None = None
+    """Layouts with commas between them, each with every batch; run.layout if left out."""
+    batches: str | None = None
+    """Batch sizes with commas between them, as in 128,256; batch.size if left out."""
+    response_length: int | None = None
+    """Tokens that a decode loop runs to on average; task.max_response_length if left out."""
+    layers_compiled: str | None = None
+    """Compile sampler and sync with two numbers of layers, as in 2,4, and draw a line: faster."""
+    every_batch: bool = False
+    """Compile the update of every batch, not of the smallest and the largest alone."""
+    jobs: int | None = None
+    """Programs compiled side by side; one per core if left out."""
+    chips: Path | None = None
+    """File with chips of your own, of the form of jax_rl/costs/chips.toml."""
+    output: Path | None = None
+    """Directory of plan.json; runs/NAME_plan of the configuration if left out."""
+
+    def run(self) -> None:
+        from jax_rl.bench.request import parse_batches
+        from jax_rl.plan.run import run_plan
+        from jax_rl.plan.table import print_plan
+
+        plan = run_plan(
+            self.config,
+            self.target,
+            layouts=() if self.layouts is None else _split_names(self.layouts),
+            batches=() if self.batches is None else parse_batches(self.batches),
+            response_length=self.response_length,
+            layers_compiled=_read_layers(self.layers_compiled),
+            every_batch=self.every_batch,
+            jobs=self.jobs,
+            chips=self.chips,
+            output=self._directory,
+        )
+        print_plan(plan)
+        print(f"written to {self._directory / 'plan.json'}")
+
+    @property
+    def _directory(self) -> Path:
+        return self.output or Path("runs") / f"{Path(self.source).stem}_plan"
+
+    def explain_interrupt(self) -> str:
+        return "what was compiled before is in the cache; the same command goes on from there"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Ask a running job for a profiler trace of its next iterations.
+
+    The same as `jax_rl.request_trace(run)`. The job writes it under traces/ in its directory, for
+    TensorBoard's profile plugin or xprof.
+    """
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Directory of the run."""
+    iterations: int = 2
+    """Iterations in the trace."""
+
+    def run(self) -> None:
+        from jax_rl.trainer.tracing import request_trace
+
+        folder = request_trace(self.run_directory, iterations=self.iterations)
+        print(f"asked for; the trace will be in {folder} after {self.iterations} iterations")
+
+    def explain_interrupt(self) -> str:
+        return "the job goes on; its trace may have been asked for"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,9 +400,14 @@ class Export:
         return f"{self.directory} is only there once it is complete; the same command starts again"
 
 
-COMMANDS: dict[str, type[Train | Study | Report | Sample | Eval | Export]] = {
+COMMANDS: dict[
+    str, type[Train | Study | Bench | Plan | Trace | Report | Sample | Eval | Export]
+] = {
     "train": Train,
     "study": Study,
+    "bench": Bench,
+    "plan": Plan,
+    "trace": Trace,
     "report": Report,
     "sample": Sample,
     "eval": Eval,
@@ -248,6 +419,27 @@ def _apply_layout(config: Config, layout: str | None) -> Config:
     if layout is None:
         return config
     return dataclasses.replace(config, run=dataclasses.replace(config.run, layout=layout))
+
+
+def _apply_layouts(config: Config, layouts: str | None) -> Config:
+    if layouts is None:
+        return config
+    study = dataclasses.replace(config.study, layouts=_split_names(layouts))
+    return dataclasses.replace(config, study=study)
+
+
+def _split_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _read_layers(text: str | None) -> tuple[int, ...]:
+    words = [] if text is None else _split_names(text)
+    if not all(word.isdecimal() for word in words):
+        raise UserError(
+            f"--layers_compiled {text} must be two numbers of layers with a comma between them,"
+            " such as 2,4"
+        )
+    return tuple(int(word) for word in words)
 
 
 def _choose_directory(directory: Path | None, source: str) -> Path:

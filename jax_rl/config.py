@@ -125,6 +125,8 @@ class ModelConfig:
     """Of the feed-forward's gate: SwiGLU or GeGLU."""
     vocab: int = 32
     """Rows of the embedding; at least the tokenizer's size."""
+    padded_vocab: int = 0
+    """Rows of the embedding in memory, those past `vocab` never drawn; 0: as the layout needs."""
     qk_norm: bool = True
     """RMSNorm over each head of queries and keys, as Qwen3 has it."""
     attention_bias: bool = False
@@ -157,6 +159,11 @@ class ModelConfig:
     """Type of activations and of the sampler's weights; master weights stay float32."""
     remat: Literal["none", "dots", "full"] = "none"
     """What the backward pass recomputes: nothing, all but matmul outputs, or every block."""
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the embedding in memory."""
+        return self.padded_vocab or self.vocab
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,6 +308,8 @@ class StudyConfig:
     """Runs per batch, with seeds run.seed, run.seed + 1, ..."""
     rate_rule: Literal["none", "sqrt", "linear"] = "sqrt"
     """How the rate moves with the minibatch."""
+    layouts: tuple[str, ...] = ()
+    """Layouts to compare, each with every batch and seed; run.layout alone if left out."""
     steady_seconds: float = 2.0
     """Length of the separate throughput measurement after each cell, in seconds."""
 

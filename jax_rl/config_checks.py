@@ -6,6 +6,7 @@ from typing import Any
 from jax_rl.config import BatchConfig, Config, RopeConfig, resize_batch, study_batches
 from jax_rl.config_file import list_values
 from jax_rl.errors import UserError
+from jax_rl.resources import find_layout, list_known
 
 _POSITIVE = (
     "task.difficulty",
@@ -52,6 +53,7 @@ _NOT_NEGATIVE = (
     "model.rope.local_theta",
     "model.rope.original_length",
     "model.max_length",
+    "model.padded_vocab",
     "model.attention_scale",
     "model.attention_softcap",
     "model.final_softcap",
@@ -88,7 +90,7 @@ def validate(config: Config, *, study: bool = False) -> None:
 
     Args:
       config: an experiment.
-      study: check every batch of the study, not `batch.size` alone.
+      study: check every batch of the study, not `batch.size` alone, and its layouts.
 
     Raises:
       UserError: the first thing that is wrong, with the nearest values that would be right.
@@ -98,8 +100,10 @@ def validate(config: Config, *, study: bool = False) -> None:
     _check_limits(config)
     _check_model(config)
     batches = study_batches(config) if study else (config.batch.size,)
-    if study and len(batches) < 2:
+    if study and len(batches) < 2 and len(config.study.layouts) < 2:
         raise UserError("study.smaller and study.larger are both 0: one batch compares nothing")
+    if study:
+        _check_layouts(config.study.layouts)
     for size in batches:
         _check_batch(resize_batch(config.batch, size))
     _check_sampling(config)
@@ -210,6 +214,24 @@ def _check_sampling(config: Config) -> None:
             f"validation.samples_per_prompt = {validation.samples_per_prompt} must be 1 at"
             " validation.temperature = 0: greedy responses are all the same"
         )
+
+
+def _check_layouts(layouts: tuple[str, ...]) -> None:
+    """Refuses layouts that are not there, or that would share the directories of their runs."""
+    by_name: dict[str, str] = {}
+    for layout in layouts:
+        if not layout.strip():
+            raise UserError(
+                f"study.layouts = {list(layouts)} has an empty name; right: names of layouts with"
+                f" commas between them, of {', '.join(list_known('sharding'))}, or paths"
+            )
+        name = find_layout(layout).stem
+        if name in by_name:
+            raise UserError(
+                f"study.layouts names {name!r} twice, as {by_name[name]!r} and as {layout!r}; the"
+                " runs of a layout are told apart by the name of its file, so each needs its own"
+            )
+        by_name[name] = layout
 
 
 def _check_grid(config: Config, batches: tuple[int, ...]) -> None:

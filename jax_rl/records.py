@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from jax_rl.errors import UserError
 
@@ -54,7 +54,7 @@ class Start:
     process_count: int
     host: dict[str, Any]  # cpu model, cores, memory bytes, load average at start
     versions: dict[str, str]
-    xla_flags: str
+    flags: dict[str, str]  # variables that change what programs do: XLA_FLAGS, LIBTPU_INIT_ARGS ...
     git_revision: str
     resumed_at_samples: int | None
     notes: list[str]  # what a reader must know, e.g. a warm-up of fewer than 5 updates
@@ -89,6 +89,8 @@ class Compile:
     program: str
     shapes: dict[str, list[int]]
     seconds: float
+    # Of one call on one device: fields of costs.program.ProgramCosts.
+    costs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +125,9 @@ class Iteration:
     kl: float | None
     mismatch_mean: float  # |learner - sampler| log-probability before the first update, nats
     mismatch_max: float
+    # Responses in each of 32 equal bins of 1 to max_response_length tokens: length n is in bin
+    # (n - 1) * 32 // max_response_length. Empty in a record from before this was kept.
+    length_counts: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +159,16 @@ class Checkpoint:
 
 
 @dataclasses.dataclass(frozen=True)
+class Trace:
+    """A profiler trace of the next iterations has begun."""
+
+    event: ClassVar[str] = "trace"
+    samples: int  # before the first of them
+    iterations: int
+    path: str  # relative to the run's directory
+
+
+@dataclasses.dataclass(frozen=True)
 class Steady:
     """Throughput measured apart from the run: whole iterations under one clock."""
 
@@ -181,9 +196,21 @@ class End:
     compiled: dict[str, int]  # how often each program was traced; 1 each
     load_average: float  # other and own work on the host at the end
     peak_memory_bytes: int
+    goodput: float = math.nan  # training seconds / all seconds since the first start
 
 
-Event = Start | WarmStart | Import | Compile | Iteration | Validation | Checkpoint | Steady | End
+Event = (
+    Start
+    | WarmStart
+    | Import
+    | Compile
+    | Iteration
+    | Validation
+    | Checkpoint
+    | Trace
+    | Steady
+    | End
+)
 
 _TYPES: Mapping[str, type[Any]] = {
     kind.event: kind
@@ -195,10 +222,31 @@ _TYPES: Mapping[str, type[Any]] = {
         Iteration,
         Validation,
         Checkpoint,
+        Trace,
         Steady,
         End,
     )
 }
+
+
+class Writer(Protocol):
+    """Takes the events of a run."""
+
+    def write(self, event: Event) -> None:
+        """Takes one event."""
+
+    def close(self) -> None:
+        """Takes no more."""
+
+
+class NullWriter:
+    """Of a process that writes nothing: the record is process 0's."""
+
+    def write(self, event: Event) -> None:
+        """Lets the event go."""
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 class RecordWriter:
@@ -253,7 +301,11 @@ def read_events(directory: Path) -> Iterator[Event]:
     path = Path(directory) / FILE_NAME
     if not path.is_file():
         raise UserError(f"{path}: no record of a run is there")
-    lines = path.read_text(encoding="utf-8").split("\n")
+    yield from _parse_events(path.read_text(encoding="utf-8"), path)
+
+
+def _parse_events(text: str, path: Path) -> Iterator[Event]:
+    lines = text.split("\n")
     complete, tail = lines[:-1], lines[-1]
     for number, line in enumerate(complete, 1):
         try:
@@ -275,9 +327,18 @@ def _restore_numbers(kind: type[Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 def read_run(directory: Path) -> "RunRecord":
     """The record of a run, the parts that a resume took back left out."""
+    return _gather_events(read_events(directory), directory)
+
+
+def parse_run(text: str, directory: Path) -> "RunRecord":
+    """The same from the text of a record that was read elsewhere."""
+    return _gather_events(_parse_events(text, Path(directory) / FILE_NAME), directory)
+
+
+def _gather_events(events: Iterator[Event], directory: Path) -> "RunRecord":
     start: list[Start] = []
     by_kind: dict[str, list[Any]] = {name: [] for name in _TYPES}
-    for event in read_events(directory):
+    for event in events:
         if isinstance(event, Start):
             start.append(event)
             if event.resumed_at_samples is not None:

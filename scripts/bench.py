@@ -43,7 +43,9 @@ from jax_rl.config import (
 from jax_rl.errors import UserError
 from jax_rl.learner.update import LearnerSpec, init_state, score_rollouts, update
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
-from jax_rl.mesh.layout import Layout, check_divides, load_layout, make_mesh
+from jax_rl.mesh.devices import check_divides, make_mesh
+from jax_rl.mesh.layout import Layout
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.weights import dimensions, init_weights
 from jax_rl.resources import find_layout
 from jax_rl.sampler.generate import Rollouts, SamplerSpec, decode, prefill, sync_weights

@@ -38,7 +38,7 @@ import torch_models
 from family_checks import Family
 
 from jax_rl.errors import UserError
-from jax_rl.mesh.layout import check_divides
+from jax_rl.mesh.devices import check_divides
 from jax_rl.model.weights import dimensions
 
 LOGITS_BOUND, MISMATCH_BOUND = 1e-4, 1e-5

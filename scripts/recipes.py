@@ -22,7 +22,8 @@ from jax_rl.commands import Train
 from jax_rl.config import Config, ModelConfig
 from jax_rl.config_checks import validate
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
-from jax_rl.mesh.layout import check_divides, load_layout, resolve_sizes
+from jax_rl.mesh.devices import check_divides, resolve_sizes
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.huggingface.families import read_model_config
 from jax_rl.model.weights import count_parameters, dimensions
 from jax_rl.resources import find_config, find_layout

@@ -74,7 +74,9 @@ def make_rows(family: Family, rows: int = 8) -> tuple[np.ndarray, np.ndarray]:
 def _compute_logits(weights, tokens, starts, config, layout):
     hidden, _ = forward(weights, tokens, starts, config=config, layout=layout)
     head = head_in_use(weights, config=config, layout=layout)
-    return sampled_logits(hidden, head, jnp.float32(1.0), bound=config.final_softcap)
+    return sampled_logits(
+        hidden, head, jnp.float32(1.0), bound=config.final_softcap, vocab=config.vocab
+    )
 
 
 def compute_logits(family: Family, place: Place = ONE) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,9 @@ from jax.sharding import NamedSharding
 from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig
 from jax_rl.learner import update as learner
 from jax_rl.learner.update import LearnerSpec
-from jax_rl.mesh.layout import Layout, load_layout, make_mesh
+from jax_rl.mesh.devices import make_mesh
+from jax_rl.mesh.layout import Layout
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.distribution import sampled_logits
 from jax_rl.model.forward import forward, head_in_use
 from jax_rl.model.weights import Weights, describe_weights
@@ -41,9 +43,28 @@ PROMPT, RESPONSE, GROUP, GROUPS = 8, 6, 4, 8
 ROWS = GROUP * GROUPS
 
 
+class OnMesh:
+    """Rules on a mesh, and arrays put where the rules of what computes say."""
+
+    rules: Layout
+    mesh: jax.sharding.Mesh
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[Layout]:
+        with jax.set_mesh(self.mesh):
+            yield self.rules
+
+    def put(self, array: Any, *axes: str | None) -> jax.Array:
+        return jax.device_put(array, NamedSharding(self.mesh, self.rules.compute_spec(axes)))
+
+    def put_rows(self, tree: Any) -> Any:
+        """Host arrays [n, ...] with n split as the layout splits the batch."""
+        return jax.tree.map(lambda x: self.put(x, "batch", *(None,) * (np.ndim(x) - 1)), tree)
+
+
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """A layout on so many of the forced host devices."""
+class Place(OnMesh):
+    """A layout of ours on so many of the forced host devices."""
 
     layout: str
     devices: int
@@ -59,17 +80,13 @@ class Place:
     def mesh(self) -> jax.sharding.Mesh:
         return make_mesh(self.rules, jax.devices()[: self.devices])
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[Layout]:
-        with jax.set_mesh(self.mesh):
-            yield self.rules
 
-    def put(self, array: Any, *axes: str | None) -> jax.Array:
-        return jax.device_put(array, NamedSharding(self.mesh, self.rules.compute_spec(axes)))
+@dataclasses.dataclass(frozen=True)
+class Spot(OnMesh):
+    """Any rules on any mesh."""
 
-    def put_rows(self, tree: Any) -> Any:
-        """Host arrays [n, ...] with n split as the layout splits the batch."""
-        return jax.tree.map(lambda x: self.put(x, "batch", *(None,) * (np.ndim(x) - 1)), tree)
+    rules: Layout
+    mesh: jax.sharding.Mesh
 
 
 ONE = Place("replicated", 1)
@@ -90,7 +107,7 @@ def host_weights(config: ModelConfig, seed: int = 0) -> Weights:
     return jax.tree.map(draw, describe_weights(config))
 
 
-def put_weights(weights: Weights, config: ModelConfig, place: Place) -> Weights:
+def put_weights(weights: Weights, config: ModelConfig, place: OnMesh) -> Weights:
     """Host weights where the layout stores them."""
     return jax.tree.map(
         lambda w, d: jax.device_put(w, NamedSharding(place.mesh, place.rules.weight_spec(d.axes))),
@@ -112,7 +129,7 @@ def prompt_of(group: int, vocab: int) -> tuple[np.ndarray, int]:
     return rng.integers(3, vocab, PROMPT).astype(np.int32), int(rng.integers(0, PROMPT - 2))
 
 
-def sampler_spec(place: Place, model: ModelConfig, copies: int, **changes: Any) -> SamplerSpec:
+def sampler_spec(place: OnMesh, model: ModelConfig, copies: int, **changes: Any) -> SamplerSpec:
     spec = SamplerSpec(
         model=model,
         layout=place.rules,
@@ -125,7 +142,9 @@ def sampler_spec(place: Place, model: ModelConfig, copies: int, **changes: Any) 
     return dataclasses.replace(spec, **changes)
 
 
-def make_prompts(place: Place, groups: np.ndarray, members: np.ndarray, *, copies: int, vocab: int):
+def make_prompts(
+    place: OnMesh, groups: np.ndarray, members: np.ndarray, *, copies: int, vocab: int
+):
     rows = [prompt_of(int(g), vocab) for g in groups[::copies]]
     return Prompts(
         tokens=place.put(np.stack([tokens for tokens, _ in rows]), "batch", None),
@@ -168,7 +187,13 @@ def generate(
 def _response_logits(weights, tokens, starts, temperature, model, layout):
     hidden, _ = forward(weights, tokens, starts, config=model, layout=layout)
     head = head_in_use(weights, config=model, layout=layout)
-    return sampled_logits(hidden[:, PROMPT - 1 : -1], head, temperature, bound=model.final_softcap)
+    return sampled_logits(
+        hidden[:, PROMPT - 1 : -1],
+        head,
+        temperature,
+        bound=model.final_softcap,
+        vocab=model.vocab,
+    )
 
 
 def response_distributions(
@@ -213,7 +238,7 @@ def uniform_by_hand(seed: int, group: int, member: int, position: int) -> float:
 # Learning
 
 
-def learner_spec(place: Place, model: ModelConfig = MODEL, **changes: Any) -> LearnerSpec:
+def learner_spec(place: OnMesh, model: ModelConfig = MODEL, **changes: Any) -> LearnerSpec:
     spec = LearnerSpec(
         model=model,
         layout=place.rules,

@@ -4,11 +4,13 @@ import dataclasses
 import math
 
 from jax_rl.study.summary import (
+    Arm,
     BatchResult,
     Cell,
     Comparison,
     Crossing,
     Interval,
+    LayoutResult,
     StudySummary,
     Verdict,
 )
@@ -70,9 +72,11 @@ def make_cell(batch: int, seed: int, *, order: int, censored: bool = False, note
     )
     return Cell(
         name=f"b{batch}-s{seed}",
+        layout="replicated",
         batch=batch,
         seed=seed,
         order=order,
+        device="1 x made-up core (cpu)",
         finished=True,
         learning_rate=1e-3 * math.sqrt(batch / REFERENCE),
         warmup_updates=max(1, 512 // batch),
@@ -133,12 +137,21 @@ def _compare(mine: list[Cell], other: list[Cell]) -> Comparison:
     if mine_open and other_open:
         nothing = Interval(None, None, None)
         return Comparison(
-            mine[0].batch, other[0].batch, nothing, _interval(throughput), nothing, nothing
+            layout="replicated",
+            batch=mine[0].batch,
+            against_layout="replicated",
+            against=other[0].batch,
+            samples=nothing,
+            throughput=_interval(throughput),
+            training_time=nothing,
+            elapsed_time=nothing,
         )
     bound = "at least" if mine_open else "at most" if other_open else ""
     time = samples / throughput
     return Comparison(
+        layout="replicated",
         batch=mine[0].batch,
+        against_layout="replicated",
         against=other[0].batch,
         samples=_interval(samples, bound=bound),
         throughput=_interval(throughput, spread=1.03),
@@ -156,6 +169,7 @@ def make_result(
     used = [c.crossing.samples if c.crossing else float(c.samples) for c in cells]
     total = sum(cells[0].phases.values())
     return BatchResult(
+        layout="replicated",
         batch=batch,
         multiple=batch / REFERENCE,
         learning_rate=cells[0].learning_rate,
@@ -176,6 +190,7 @@ def make_result(
         phase_shares={k: v / total for k, v in cells[0].phases.items()},
         against_reference=None if batch == REFERENCE else _compare(cells, reference),
         against_smaller=None if smaller is None else _compare(cells, smaller),
+        against_layout=None,
         too_coarse=whole and _mean(used) / batch < 20,
         not_held=sum(not c.held for c in crossings),
     )
@@ -209,7 +224,9 @@ def make_study(
         if fastest
         else ["No batch reached the target in every seed."]
     )
-    near = [fastest] if fastest else []
+    training_clock, elapsed_clock = (
+        _make_verdict(clock, fastest, says) for clock in ("training", "elapsed")
+    )
     return StudySummary(
         name="addition",
         target=TARGET,
@@ -242,11 +259,24 @@ def make_study(
             "elapsed_time": 0.05,
         },
         degrees_of_freedom=8,
-        training=Verdict("training", fastest, near, True, says),
-        elapsed=Verdict("elapsed", fastest, near, True, says),
+        training=training_clock,
+        elapsed=elapsed_clock,
         clocks_agree=True,
+        layouts=[
+            LayoutResult("replicated", "1 x made-up core (cpu)", {}, training_clock, elapsed_clock)
+        ],
+        single_choices=[],
+        layout_ratios=[],
+        layout_samples=[],
         notes=[note] if note else [],
     )
+
+
+def _make_verdict(clock: str, fastest: int | None, sentences: list[str]) -> Verdict:
+    arms = [] if fastest is None else [Arm("replicated", fastest)]
+    layout = arms[0].layout if arms else None
+    near = [arm.batch for arm in arms]
+    return Verdict(clock, layout, fastest, near, fastest is not None, sentences, arms, [])
 
 
 def with_name(summary: StudySummary, name: str) -> StudySummary:
@@ -265,8 +295,8 @@ NOTHING_FINISHED = dataclasses.replace(
     validation_noise=math.nan,
     residual_sd=dict.fromkeys(UNFINISHED.residual_sd, math.nan),
     degrees_of_freedom=0,
-    training=Verdict("training", None, [], False, ["No run has finished."]),
-    elapsed=Verdict("elapsed", None, [], False, ["No run has finished."]),
+    training=_make_verdict("training", None, ["No run has finished."]),
+    elapsed=_make_verdict("elapsed", None, ["No run has finished."]),
 )
 STUDIES = {
     "normal": make_study(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jax_rl.config import Config
 from jax_rl.records import PHASES, End, Iteration, RecordWriter, Start, Steady, Validation
-from jax_rl.study.cells import name_cell
+from jax_rl.study.cells import Planned
 from jax_rl.study.summary import Cell, Crossing
 
 STEP = 1024
@@ -28,13 +28,17 @@ def make_config(reference=64, **budget):
     )
 
 
-def make_start(config, batch, seed, **changes):
+def make_start(config, batch, seed, layout="", **changes):
     config = json.loads(json.dumps(config))
     config["batch"]["size"], config["run"]["seed"] = batch, seed
+    config["run"]["layout"] = layout or "replicated"
     start = Start(
         time="2026-01-01T00:00:00Z",
         config=config,
-        layout={"name": "replicated", "axes": {"data": 1}},
+        layout={
+            "name": layout or "replicated",
+            "axis_sizes": {"data": 1, "fsdp": 1, "tensor": 1},
+        },
         batch_plan={},
         learning_rate=1e-3 * (batch / 64) ** 0.5,
         rate_rule="sqrt",
@@ -47,7 +51,7 @@ def make_start(config, batch, seed, **changes):
         process_count=1,
         host={"cores": 2},
         versions={"jax": "0.10.2"},
-        xla_flags="",
+        flags={},
         git_revision="abc",
         resumed_at_samples=None,
         notes=[],
@@ -62,6 +66,7 @@ def write_run(
     *,
     samples: float,
     rate: float,
+    layout: str = "",
     config=None,
     killed_at: int | None = None,
     bumps=None,
@@ -74,6 +79,7 @@ def write_run(
 
     Args:
       rate: rollouts per training second.
+      layout: of a study of several layouts.
       killed_at: samples after which the record breaks off.
       bumps: added to the score at some grid points, by index.
       other: elapsed seconds that belong to the phase other, besides the usual share.
@@ -81,8 +87,8 @@ def write_run(
       failed: rollouts of each iteration without a part in a gradient.
     """
     config = config or make_config()
-    writer = RecordWriter(study / "cells" / name_cell(batch, seed))
-    writer.write(make_start(config, batch, seed, **(start or {})))
+    writer = RecordWriter(study / "cells" / Planned(layout, batch, seed).name)
+    writer.write(make_start(config, batch, seed, layout, **(start or {})))
     points = 0
 
     def elapsed(done):
@@ -168,6 +174,7 @@ def write_run(
             training_seconds=last / rate + other,
             phases=totals,
             hidden={},
+            goodput=0.9,
             compiled={"train": 1},
             load_average=1.0,
             peak_memory_bytes=1,
@@ -177,20 +184,46 @@ def write_run(
 
 
 def write_study(study: Path, runs, **options):
-    """A study of runs {(batch, seed): (samples to target, rollouts per second)}."""
+    """A study of runs {(batch, seed): (samples to target, rollouts per second)}.
+
+    With keys (layout, batch, seed) it is one of several layouts, in the order of their first run.
+    """
     study.mkdir(parents=True, exist_ok=True)
+    planned = {Planned.from_entry(key): numbers for key, numbers in runs.items()}
     content = {
         "name": "test",
         "config": options.get("config") or make_config(),
         "order": [list(key) for key in runs],
         "created": "2026-01-01T00:00:00Z",
     }
+    layouts = list(dict.fromkeys(cell.layout for cell in planned if cell.layout))
+    if layouts:
+        content["layouts"] = layouts
+        content["config"]["study"]["layouts"] = layouts
     (study / "study.json").write_text(json.dumps(content))
-    for (batch, seed), (samples, rate) in runs.items():
-        write_run(study, batch, seed, samples=samples, rate=rate, **options)
+    for cell, (samples, rate) in planned.items():
+        write_run(
+            study,
+            cell.batch,
+            cell.seed,
+            layout=cell.layout,
+            samples=samples,
+            rate=rate,
+            **options,
+        )
 
 
-def build_cell(batch, seed, *, samples, rate, elapsed_rate=None, crossed=True) -> Cell:
+def build_cell(
+    batch,
+    seed,
+    *,
+    samples,
+    rate,
+    elapsed_rate=None,
+    crossed=True,
+    layout="replicated",
+    device="1 x cpu (cpu)",
+) -> Cell:
     """A cell in memory; `elapsed_rate` is rollouts per elapsed second."""
     samples = samples if crossed else int(samples)
     training, elapsed = samples / rate, samples / (elapsed_rate or rate / 2)
@@ -207,10 +240,12 @@ def build_cell(batch, seed, *, samples, rate, elapsed_rate=None, crossed=True) -
         held=True,
     )
     return Cell(
-        name=name_cell(batch, seed),
+        name=Planned("" if layout == "replicated" else layout, batch, seed).name,
+        layout=layout,
         batch=batch,
         seed=seed,
         order=1,
+        device=device,
         finished=True,
         learning_rate=1e-3,
         warmup_updates=8,

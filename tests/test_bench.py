@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from jax_rl.config import ModelConfig
-from jax_rl.mesh.layout import load_layout
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.resources import find_layout
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "bench.py"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,33 @@ def test_study_of_one_batch_is_refused() -> None:
 
 def test_study_with_a_fraction_of_a_batch_is_refused() -> None:
     assert "study.smaller = 3" in refusal(change(study={"smaller": 3}), study=True)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "parts"),
+    [
+        (("fsdp", ""), ["study.layouts = ['fsdp', '']", "empty name", "replicated"]),
+        (("fsdp", "tensor", "fsdp"), ["names 'fsdp' twice"]),
+        (("fsdpp",), ["no layout 'fsdpp'", "Did you mean 'fsdp'?"]),
+    ],
+)
+def test_study_layouts_are_found_and_told_apart(layouts: tuple[str, ...], parts: list[str]) -> None:
+    message = refusal(change(study={"layouts": layouts}), study=True)
+    assert all(part in message for part in parts), message
+    validate(change(study={"layouts": layouts}))  # a single run does not use them
+
+
+def test_study_layouts_of_one_file_name_are_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "fsdp.toml"
+    mine.write_text("")
+    message = refusal(change(study={"layouts": ("fsdp", str(mine))}), study=True)
+    assert f"names 'fsdp' twice, as 'fsdp' and as {str(mine)!r}" in message
+
+
+def test_study_of_one_batch_may_compare_layouts() -> None:
+    study = {"smaller": 0, "larger": 0, "layouts": ("fsdp", "tensor")}
+    validate(change(study=study), study=True)
+    assert "compares nothing" in refusal(change(study=study | {"layouts": ("fsdp",)}), study=True)
 
 
 def test_every_number_has_a_range() -> None:

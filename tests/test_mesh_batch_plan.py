@@ -1,5 +1,6 @@
 """Batch plans, worked by hand."""
 
+import dataclasses
 import re
 
 import pytest
@@ -8,7 +9,8 @@ from programs import LAYOUTS
 from jax_rl.config import BatchConfig
 from jax_rl.errors import UserError
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
-from jax_rl.mesh.layout import load_layout, resolve_sizes
+from jax_rl.mesh.devices import resolve_sizes
+from jax_rl.mesh.layout_file import load_layout
 
 
 def plan(name="replicated", devices=8, **batch):
@@ -22,6 +24,7 @@ def test_one_device_takes_everything_at_once():
         prompts=16,
         group=8,
         shards=1,
+        decoding_shards=1,
         rows_per_shard=128,
         waves=1,
         wave=128,
@@ -65,6 +68,33 @@ def test_only_the_axes_that_split_the_batch_count():
     assert plan("tensor", size=8, group=8).shards == 1
     assert plan("fsdp_tensor", size=8, group=8).shards == 4
     assert plan("fsdp", size=8, group=8).shards == 8
+
+
+def test_a_sampler_on_fewer_shards_than_the_learner():
+    # 8 devices in two groups of four: the sampler has 2 shards of 32 rows, the learner 8 of 8.
+    found = plan("fsdp_sampler_tensor", size=64, group=8)
+    assert (found.shards, found.decoding_shards) == (8, 2)
+    assert (found.rows_per_shard, found.copies, found.prefill_rows) == (32, 8, 8)
+    assert found.describe() == (
+        "64 rollouts = 8 prompts x 8; 1 wave(s) of 64 on 2 shard(s) (32 rows each, 8 prefilled"
+        " x 8 copies); 1 update(s) of 64 = 1 x 64 on 8 shard(s)"
+    )
+    # A wave has to map onto the sampler's shards only, a microbatch onto the learner's only.
+    found = plan("fsdp_sampler_tensor", size=24, group=4, wave=12, microbatch=8)
+    assert (found.waves, found.rows_per_shard, found.accumulation) == (2, 6, 3)
+    with pytest.raises(UserError, match=r"batch.wave = 9 does not .* 2 shards; .*: 6, 12, 18$"):
+        plan("fsdp_sampler_tensor", size=72, group=3, wave=9)
+    with pytest.raises(UserError, match=r"batch.size = 12 does not map .* 8 shards; .*: 8, 16, 24$"):
+        plan("fsdp_sampler_tensor", size=12, group=4)
+
+
+def test_a_cache_on_more_shards_than_the_sampler_counts():
+    # Weights and heads over four devices, the cache's rows over all eight.
+    layout = load_layout(LAYOUTS / "fsdp_sampler_tensor.toml")
+    layout = dataclasses.replace(layout, cache=(("batch", ("fsdp", "tensor")),))
+    found = plan_batch(BatchConfig(size=64, group=16), layout, resolve_sizes(layout, 8))
+    assert (found.decoding_shards, found.rows_per_shard) == (8, 8)
+    assert (found.copies, found.prefill_rows) == (8, 8)  # a prompt is prefilled on two devices
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import pytest
 from programs import LAYOUTS
 
 from jax_rl.errors import UserError
-from jax_rl.mesh.layout import check_divides, load_layout, make_mesh, resolve_sizes
+from jax_rl.mesh.devices import make_mesh
+from jax_rl.mesh.layout_file import load_layout
 
-NAMES = ("fsdp", "fsdp_tensor", "replicated", "tensor")
+NAMES = ("fsdp", "fsdp_sampler_tensor", "fsdp_tensor", "multislice", "replicated", "tensor")
 
 
 def write(tmp_path, text):
@@ -25,7 +26,10 @@ def test_packaged_layouts_load_and_make_an_explicit_mesh_of_all_devices(name):
     layout = load_layout(LAYOUTS / f"{name}.toml")
     assert layout.name == name
     assert layout.description
-    assert layout.batch_axes == ("data", "fsdp")
+    whole = ("data", "fsdp", "tensor") if name == "fsdp_sampler_tensor" else ("data", "fsdp")
+    assert layout.batch_axes == whole
+    assert layout.decoding.batch_axes == ("data", "fsdp")
+    assert layout.splits == (name == "fsdp_sampler_tensor")
     assert {layout: 1}[load_layout(LAYOUTS / f"{name}.toml")] == 1
     mesh = make_mesh(layout, jax.devices())
     assert mesh.size == 8
@@ -50,7 +54,56 @@ def test_rules_become_partitions(tmp_path):
         "mesh": {"data": 2, "fsdp": -1, "tensor": 1},
         "weights": {"embed": ["fsdp"]},
         "compute": {"batch": ["data", "fsdp"], "vocab": ["tensor"]},
+        "sampler": {"batch": ["data", "fsdp"], "vocab": ["tensor"]},
+        "cache": {"batch": ["data", "fsdp"]},
     }
+
+
+def test_the_sampler_and_its_cache_follow_their_own_tables(tmp_path):
+    """Each table stands for itself; one that is left out for the table before it."""
+    own = load_layout(
+        write(
+            tmp_path,
+            '[mesh]\nfsdp = 2\ntensor = 2\n[compute]\nbatch = ["fsdp", "tensor"]\n'
+            '[sampler]\nbatch = "fsdp"\nkv_heads = "tensor"\nmlp = "tensor"\n'
+            '[cache]\nbatch = ["fsdp", "tensor"]\n',
+        )
+    )
+    column = ("batch", "kv_heads", None, "head_dim")
+    assert own.compute_spec(column) == jax.P(("fsdp", "tensor"), None, None, None)
+    assert own.decoding.compute_spec(column) == jax.P("fsdp", "tensor", None, None)
+    assert own.cache_spec(column) == jax.P(("fsdp", "tensor"), None, None, None)
+    assert own.splits
+    assert not own.decoding.splits
+    sizes = {"data": 1, "fsdp": 2, "tensor": 2}
+    assert (own.count_shards(sizes), own.decoding.count_shards(sizes)) == (4, 2)
+    assert own.count_decoding_shards(sizes) == 4  # the cache is cut into more parts
+    same = load_layout(
+        write(
+            tmp_path,
+            '[compute]\nbatch = "data"\n'
+            '[sampler]\nbatch = "fsdp"\nkv_heads = "tensor"\nvocab = "tensor"\n',
+        )
+    )
+    assert same.cache == (("batch", ("fsdp",)), ("kv_heads", ("tensor",)))
+    emptied = load_layout(
+        write(tmp_path, '[compute]\nbatch = "data"\nmlp = "tensor"\n[sampler]\n[cache]\n')
+    )
+    assert (emptied.sampler, emptied.cache) == ((), ())
+    assert emptied.splits
+
+
+def test_a_layout_that_goes_through_its_dict_is_the_same(tmp_path):
+    """What stands in a record can be written as a file again."""
+    for name in NAMES:
+        layout = load_layout(LAYOUTS / f"{name}.toml")
+        tables = layout.as_dict()
+        text = [f"description = {tables['description']!r}"]
+        for table in ("mesh", "weights", "compute", "sampler", "cache"):
+            text += [f"[{table}]", *(f"{key} = {value!r}" for key, value in tables[table].items())]
+        path = tmp_path / f"{name}.toml"
+        path.write_text("\n".join(text))
+        assert load_layout(path) == layout
 
 
 @pytest.mark.parametrize(
@@ -63,16 +116,38 @@ def test_rules_become_partitions(tmp_path):
         ('[compute]\nlength = "tensor"\n', "length cannot be split; a loop runs over it"),
         ('[weights]\nlayers = "fsdp"\n', "layers cannot be split"),
         ("[compute]\nvocab = 3\n", "vocab = 3: a mesh axis or a list of them"),
-        ("[mesh]\ndata = 0\n", "data = 0: a size is 1, 2, ... or -1"),
+        ("[mesh]\ndata = 0\n", r"data = 0: a size is 1, 2, \.\.\., -1 \(.*\) or 'slices'$"),
         ("[mesh]\ndata = true\n", "data = True: a size is"),
         ('[mesh]\ndata = "all"\n', "data = 'all': a size is"),
         ("[mesh]\ndata = -1\nfsdp = -1\n", "only one axis may be -1"),
+        ('[mesh]\ndata = "slices"\nfsdp = "slices"\n', "only one axis may be 'slices'"),
         ("mesh = 3\n", r"\[mesh\]: a table was expected, found 3"),
         ("[mesh\n", "mine.toml: not TOML"),
         ('[weights]\nembed = ["fsdp", "fsdp"]\n', "embed names the mesh axis 'fsdp' twice"),
         (
             '[weights]\nembed = "fsdp"\nmlp = "fsdp"\n',
             "embed and mlp both lie on 'fsdp', but one array has both",
+        ),
+        ('[sampler]\nbach = "data"\n', r"\[sampler\]: unknown key 'bach'; did you mean 'batch'\?"),
+        (
+            '[cache]\nvocab = "tensor"\n',
+            r"\[cache\]: unknown key 'vocab'.* Known: batch, kv_heads, head_dim$",
+        ),
+        ('[cache]\nheads = "tensor"\n', r"\[cache\]: unknown key 'heads'; did you mean"),
+        ('[cache]\nlength = "tensor"\n', r"\[cache\]: unknown key 'length'"),
+        ("sampler = 1\n", r"\[sampler\]: a table was expected, found 1"),
+        ('[cache]\nbatch = "host"\n', r"\[cache\] batch: unknown mesh axis 'host'"),
+        (
+            '[sampler]\nbatch = "tensor"\nmlp = "tensor"\n',
+            r"\[sampler\]: batch and mlp both lie on 'tensor', but one array has both",
+        ),
+        (
+            '[cache]\nbatch = ["fsdp", "tensor"]\nkv_heads = "tensor"\n',
+            r"\[cache\]: batch and kv_heads both lie on 'tensor'",
+        ),
+        (
+            '[cache]\nkv_heads = "tensor"\nhead_dim = "tensor"\n',
+            r"\[cache\]: kv_heads and head_dim both lie on 'tensor'",
         ),
     ],
 )
@@ -84,27 +159,3 @@ def test_what_is_wrong_in_a_layout_file_is_named(tmp_path, text, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.toml: the layout file cannot be read: No such"):
         load_layout(tmp_path / "none.toml")
-
-
-def test_sizes_fit_the_devices(tmp_path):
-    layout = load_layout(LAYOUTS / "fsdp_tensor.toml")
-    assert resolve_sizes(layout, 8) == {"data": 1, "fsdp": 4, "tensor": 2}
-    assert resolve_sizes(layout, 2) == {"data": 1, "fsdp": 1, "tensor": 2}
-    with pytest.raises(
-        UserError, match=r"does not fit 3 devices; .* multiply to 2, which must div"
-    ):
-        resolve_sizes(layout, 3)
-    fixed = load_layout(write(tmp_path, "[mesh]\ndata = 2\nfsdp = 2\n"))
-    assert resolve_sizes(fixed, 4) == {"data": 2, "fsdp": 2, "tensor": 1}
-    with pytest.raises(UserError, match=r"does not fit 8 devices; .* multiply to 4, which must eq"):
-        resolve_sizes(fixed, 8)
-
-
-def test_a_dimension_that_does_not_divide_is_refused():
-    layout = load_layout(LAYOUTS / "tensor.toml")
-    sizes = resolve_sizes(layout, 8)
-    check_divides(layout, sizes, {"heads": 16, "kv_heads": 8, "mlp": 24, "vocab": 32, "embed": 3})
-    with pytest.raises(UserError, match=r"splits kv_heads = 6 over tensor = 8 devices.*; 6 would"):
-        check_divides(layout, sizes, {"heads": 16, "kv_heads": 6, "mlp": 24, "vocab": 32})
-    with pytest.raises(UserError, match=r"\[weights\] splits vocab = 20 .*; 5 would"):
-        check_divides(layout, sizes, {"vocab": 20})

@@ -23,7 +23,9 @@ def inputs():
 
 @functools.partial(jax.jit, static_argnames="chunk")
 def score(hidden, head, tokens, temperature, chunk):
-    return score_tokens(hidden, head, tokens, temperature, bound=0.0, chunk=chunk)
+    return score_tokens(
+        hidden, head, tokens, temperature, bound=0.0, vocab=head.shape[0], chunk=chunk
+    )
 
 
 @functools.partial(jax.jit, static_argnames="chunk")
@@ -85,7 +87,10 @@ def test_entropy_has_no_gradient(inputs):
 
 def test_logits_are_float32_whatever_the_compute_type(inputs):
     low = jnp.asarray(inputs[0], jnp.bfloat16), jnp.asarray(inputs[1], jnp.bfloat16)
-    assert sampled_logits(*low, jnp.float32(1.0), bound=0.0).dtype == jnp.float32
+    assert (
+        sampled_logits(*low, jnp.float32(1.0), bound=0.0, vocab=low[1].shape[0]).dtype
+        == jnp.float32
+    )
 
 
 def test_large_logits_stay_finite():
@@ -106,6 +111,6 @@ def test_no_array_holds_the_logits_of_the_whole_response(inputs):
 
 def test_soft_cap_comes_before_the_temperature():
     hidden, head = np.float32([[1.0]]), np.float32([[3.0], [-30.0], [0.0]])
-    logits = sampled_logits(hidden, head, jnp.float32(0.5), bound=2.0)
+    logits = sampled_logits(hidden, head, jnp.float32(0.5), bound=2.0, vocab=head.shape[0])
     wanted = [2 * np.tanh(1.5) / 0.5, -2 / 0.5, 0.0]
     np.testing.assert_allclose(logits[0], wanted, rtol=1e-6)

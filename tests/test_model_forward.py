@@ -29,7 +29,7 @@ FAMILIES = {
 def compute_logits(weights, tokens, starts, config, layout):
     hidden, _ = forward(weights, tokens, starts, config=config, layout=layout)
     head = head_in_use(weights, config=config, layout=layout)
-    return sampled_logits(hidden, head, jnp.float32(1.0), bound=0.0)
+    return sampled_logits(hidden, head, jnp.float32(1.0), bound=0.0, vocab=head.shape[0])
 
 
 def logits_of(weights, tokens, starts, config, place=ONE):

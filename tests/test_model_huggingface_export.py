@@ -21,7 +21,8 @@ from safetensors import safe_open
 
 from jax_rl.config import ModelConfig
 from jax_rl.errors import UserError
-from jax_rl.mesh.layout import load_layout, make_mesh
+from jax_rl.mesh.devices import make_mesh
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.huggingface import export as export_module
 from jax_rl.model.huggingface.export import export_checkpoint, plan_shards
 from jax_rl.model.huggingface.families import read_model_config
@@ -262,7 +263,8 @@ import os, signal, sys
 from pathlib import Path
 import jax
 from jax_rl.config import ModelConfig
-from jax_rl.mesh.layout import load_layout, make_mesh
+from jax_rl.mesh.devices import make_mesh
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.huggingface import export
 from jax_rl.model.huggingface.families import read_model_config
 from jax_rl.model.huggingface.load import load_weights

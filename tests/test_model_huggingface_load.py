@@ -14,7 +14,9 @@ from safetensors.numpy import load_file
 
 from jax_rl.config import ModelConfig
 from jax_rl.errors import UserError
-from jax_rl.mesh.layout import Layout, load_layout, make_mesh
+from jax_rl.mesh.devices import make_mesh
+from jax_rl.mesh.layout import Layout
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.huggingface import load as load_module
 from jax_rl.model.huggingface.families import read_model_config
 from jax_rl.model.huggingface.files import SINGLE, open_file
@@ -29,6 +31,8 @@ HEAD_DIM_SPLIT = Layout(
     mesh=(("data", 1), ("fsdp", 4), ("tensor", 2)),
     weights=(("head_dim", ("fsdp",)), ("heads", ("tensor",)), ("kv_heads", ("tensor",))),
     compute=(),
+    sampler=(),
+    cache=(),
 )
 PLACES = [  # of the family whose dimensions divide 8
     ("replicated", 1),

@@ -12,7 +12,7 @@ from programs import EIGHT, LAYOUTS, MODEL, ONE, SMALL, Place, host_weights, put
 
 from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig, RopeConfig
 from jax_rl.learner.update import LearnerSpec, init_state
-from jax_rl.mesh.layout import load_layout
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.weights import (
     compute_specs,
     count_parameters,

@@ -50,7 +50,7 @@ def read_state(directory: Path, setup: RunSetup) -> dict[str, np.ndarray]:
     """Weights and optimizer of a run's newest checkpoint, by name."""
     with jax.set_mesh(setup.mesh):
         checkpoints_of_run = Checkpoints(directory, setup.config.checkpoint)
-        state, _ = checkpoints_of_run.restore(abstract_state(setup))
+        state, _ = checkpoints_of_run.restore(abstract_state(setup), vocab=setup.config.model.vocab)
         checkpoints_of_run.close()
     leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
     return {jax.tree_util.keystr(name): leaf for name, leaf in leaves}
@@ -74,7 +74,7 @@ def check_export(directory: Path, export: Path, config: Config) -> None:
         theirs = model(checkpoints.torch.tensor([ids])).logits[0].numpy()
     with ONE.entered() as layout:
         rows = ONE.put_rows((np.array([ids], np.int32), np.zeros(1, np.int32)))
-        trained = restore_weights(directory, abstract_state(setup))
+        trained = restore_weights(directory, abstract_state(setup), vocab=setup.config.model.vocab)
         started = load_weights(
             Path(config.model.checkpoint), config=setup.config.model, layout=layout
         )
@@ -152,3 +152,18 @@ def test_three_and_two_iterations_are_five(files: dict[str, Path], tmp_path: Pat
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
     assert read_run(tmp_path / "whole").end is not None
+
+
+@pytest.mark.slow
+def test_a_study_of_a_checkpoint_has_a_report(files: dict[str, Path], tmp_path: Path) -> None:
+    config = configure(
+        tmp_path,
+        files,
+        1,
+        study="factor = 2\nsmaller = 1\nlarger = 0\nseeds = 1\nsteady_seconds = 0.01",
+    )
+    study = jax_rl.run_study(config, tmp_path / "study", progress=False)
+    jax_rl.build_report(study)
+    assert (study / "report.html").is_file()
+    # Continued with what its file says, and not what the checkpoint adds to it.
+    assert jax_rl.run_study(config, tmp_path / "study", progress=False) == study

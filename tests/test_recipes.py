@@ -15,7 +15,8 @@ from trainer_runs import change
 import jax_rl
 from jax_rl.config import Config, study_batches
 from jax_rl.config_file import load_config
-from jax_rl.mesh.layout import check_divides, load_layout, resolve_sizes
+from jax_rl.mesh.devices import check_divides, resolve_sizes
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.weights import count_parameters, dimensions
 from jax_rl.resources import find_layout, list_known
 

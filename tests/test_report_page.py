@@ -14,7 +14,8 @@ from report_studies import HOSTILE, NOTHING_FINISHED, STUDIES, UNFINISHED, make_
 
 from jax_rl.report import page
 from jax_rl.report.build import write_report
-from jax_rl.report.figures import FIGURES, save_figures
+from jax_rl.report.drawings import save_figures
+from jax_rl.report.figures import FIGURES
 from jax_rl.report.trust import list_facts
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

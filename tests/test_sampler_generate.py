@@ -24,10 +24,12 @@ from programs import (
     put_weights,
     sample_ids,
     sampler_spec,
+    score,
+    to_host,
 )
 
 from jax_rl.config import ModelConfig
-from jax_rl.mesh.layout import make_mesh
+from jax_rl.mesh.devices import make_mesh
 from jax_rl.model.cache import CACHE_AXES, KVCache, make_cache
 from jax_rl.model.weights import describe_weights
 from jax_rl.sampler.generate import Prompts, SamplerSpec, decode, prefill, sync_weights
@@ -112,6 +114,41 @@ def prefilled(place, model, columns=None):
         starts = cache.starts
         cache = make_cache(ROWS, columns, starts=starts, config=model, layout=layout)
     return held, cache, hidden, prompts, jax.random.key(0), jnp.float32(1.0), spec
+
+
+@pytest.mark.parametrize("place", [ONE, EIGHT[1], EIGHT[3]], ids=str)
+def test_forced_lengths_are_obeyed_and_change_nothing_else(endless, place):
+    # Every length up to the limit; the end tokens 2 and 9 are drawn and end nothing.
+    forced = np.random.default_rng(4).permutation(np.arange(ROWS) % RESPONSE + 1).astype(np.int32)
+    with place.entered():
+        held, _, _, prompts, _, heat, spec = prefilled(place, MODEL)
+        prompts = dataclasses.replace(prompts, lengths=place.put(forced, "batch"))
+        cache, hidden = prefill(held, prompts, spec)
+        found, steps, _ = decode(held, cache, hidden, prompts, jax.random.key(5), heat, spec)
+        found = to_host(found)
+    assert found.lengths.tolist() == forced.tolist()
+    assert np.all(found.ended)
+    assert steps == RESPONSE
+    kept = np.arange(RESPONSE)[None] < forced[:, None]
+    drawn = endless.tokens[:, PROMPT:]
+    early = kept & (np.arange(RESPONSE)[None] < forced[:, None] - 1)
+    assert np.any(np.isin(drawn, spec.end_ids) & early)
+    np.testing.assert_array_equal(found.tokens[:, PROMPT:], np.where(kept, drawn, spec.pad_id))
+    learnt = score(place, found)
+    np.testing.assert_allclose(found.log_probs[kept], learnt[kept], atol=1e-5)
+    assert np.all(found.log_probs[~kept] == 0)
+
+
+def test_the_loop_stops_at_the_longest_forced_length():
+    with ONE.entered():
+        held, _, _, prompts, key, heat, spec = prefilled(ONE, MODEL)
+        forced = np.full(ROWS, 2, np.int32)
+        forced[5] = 4
+        prompts = dataclasses.replace(prompts, lengths=ONE.put(forced, "batch"))
+        cache, hidden = prefill(held, prompts, spec)
+        found, steps, _ = decode(held, cache, hidden, prompts, key, heat, spec)
+    assert steps == 4
+    assert found.lengths.tolist() == forced.tolist()
 
 
 def test_a_cache_without_room_is_refused_before_the_loop():

@@ -1,5 +1,7 @@
 """Waves cut a batch without changing who is who."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -18,14 +20,14 @@ ROWS = PromptRows(
 )
 
 
-def split(place: Place, *, wave: int) -> tuple[Prompts, ...]:
+def split(place: Place, *, wave: int, rows: PromptRows = ROWS) -> tuple[Prompts, ...]:
     """Four prompts in groups of 8."""
     plan = plan_batch(BatchConfig(size=32, group=8, wave=wave), place.rules, dict(place.mesh.shape))
 
     def sharding(axes: tuple[str | None, ...]) -> NamedSharding:
         return NamedSharding(place.mesh, place.rules.compute_spec(axes))
 
-    return split_waves(ROWS, plan, sharding)
+    return split_waves(rows, plan, sharding)
 
 
 def join(waves: tuple[Prompts, ...], name: str) -> np.ndarray:
@@ -49,6 +51,16 @@ def test_waves_of_eight_and_sixteen_carry_the_ids_of_the_unsplit_batch() -> None
         assert len(waves) == count
         for name in ("tokens", "starts", "groups", "members"):
             np.testing.assert_array_equal(join(waves, name), join(whole, name))
+
+
+def test_forced_lengths_go_with_their_rows() -> None:
+    place = Place("fsdp", 8)
+    lengths = np.arange(1, 33, dtype=np.int32)
+    rows = dataclasses.replace(ROWS, response_lengths=lengths)
+    waves = split(place, wave=16, rows=rows)
+    assert join(waves, "lengths").tolist() == lengths.tolist()
+    assert all(wave.lengths.sharding == wave.groups.sharding for wave in waves)
+    assert all(wave.lengths is None for wave in split(place, wave=16))
 
 
 def test_a_group_wider_than_a_shard_prefills_its_prompt_once_per_shard() -> None:

@@ -4,12 +4,12 @@ import pytest
 from study_records import BUDGET, COMPILE, STEP, TARGET, VALIDATE, make_config, write_run
 
 from jax_rl.errors import UserError
-from jax_rl.study.cells import name_cell, read_cell
+from jax_rl.study.cells import Planned, read_cell
 
 
 def read(tmp_path, batch=64, **options):
     write_run(tmp_path, batch, 1, **{"samples": 2.5 * STEP, "rate": 500.0, **options})
-    name = name_cell(batch, 1)
+    name = Planned("", batch, 1).name
     return read_cell(tmp_path / "cells" / name, name, 3)
 
 

@@ -1,5 +1,6 @@
 """A study's cells: their order, their configurations, what a kill and a failed cell leave."""
 
+import dataclasses
 import json
 import math
 import shutil
@@ -15,8 +16,9 @@ from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME, Event, RecordWriter, Validation, read_run
 from jax_rl.report.build import build_report
 from jax_rl.study.analyse import analyse
+from jax_rl.study.cells import Planned
 from jax_rl.study.sweep import make_cell_config, order_cells, run_study, stop_after_tail
-from jax_rl.trainer import loop as loop_module
+from jax_rl.trainer import position as position_module
 
 STUDY = change(
     CONFIG,
@@ -58,42 +60,46 @@ def test_order_is_blocks_of_seeds_with_batches_shuffled() -> None:
     order = order_cells(wide)
     assert order == order_cells(wide)
     blocks = [order[i : i + 4] for i in range(0, 80, 4)]
-    assert [{seed for _, seed in block} for block in blocks] == [{5 + i} for i in range(20)]
-    assert all({batch for batch, _ in block} == {16, 32, 64, 128} for block in blocks)
-    assert len({tuple(batch for batch, _ in block) for block in blocks}) > 5
-    firsts = [block[0][0] for block in blocks]
+    assert [{cell.seed for cell in block} for block in blocks] == [{5 + i} for i in range(20)]
+    assert all({cell.batch for cell in block} == {16, 32, 64, 128} for block in blocks)
+    assert len({tuple(cell.batch for cell in block) for block in blocks}) > 5
+    firsts = [block[0].batch for block in blocks]
     assert set(firsts) == {16, 32, 64, 128}  # none of them always goes first
-    assert order_cells(change(wide, run={"seed": 6})) != [(b, s + 1) for b, s in order]
+    later = [dataclasses.replace(cell, seed=cell.seed + 1) for cell in order]
+    assert order_cells(change(wide, run={"seed": 6})) != later
 
 
 def test_a_cell_moves_the_batch_the_rate_and_what_must_fit() -> None:
     config = change(
         CONFIG, batch={"size": 64, "updates": 2, "microbatch": 16, "wave": 32}, run={"seed": 3}
     )
-    quarter = make_cell_config(config, 16, 4)
+    quarter = make_cell_config(config, Planned("", 16, 4))
     assert quarter == change(
         config,
         batch={"size": 16, "microbatch": 8, "wave": 16},
         optimizer={"learning_rate": 0.1 * math.sqrt(1 / 4)},
         run={"seed": 4},
     )
-    four = make_cell_config(config, 256, 3)
+    four = make_cell_config(config, Planned("", 256, 3))
     assert (four.batch.microbatch, four.batch.wave) == (16, 32)
     assert four.optimizer.learning_rate == pytest.approx(0.2)
-    assert make_cell_config(config, 64, 3) == config
+    assert make_cell_config(config, Planned("", 64, 3)) == config
     whole = change(config, batch={"microbatch": 0, "wave": 0})
-    assert (make_cell_config(whole, 16, 3).batch.microbatch) == 0
+    assert (make_cell_config(whole, Planned("", 16, 3)).batch.microbatch) == 0
     linear = change(config, study={"rate_rule": "linear"})
-    assert make_cell_config(linear, 256, 3).optimizer.learning_rate == pytest.approx(0.4)
+    assert make_cell_config(linear, Planned("", 256, 3)).optimizer.learning_rate == pytest.approx(
+        0.4
+    )
     fixed = change(config, study={"rate_rule": "none"})
-    assert make_cell_config(fixed, 256, 3).optimizer.learning_rate == 0.1
+    assert make_cell_config(fixed, Planned("", 256, 3)).optimizer.learning_rate == 0.1
 
 
 def test_every_cell_was_run_in_the_order_that_was_written_first(study: Path) -> None:
     content = json.loads((study / "study.json").read_text())
     assert content["name"] == "sevens"
     assert content["config"] == config_to_dict(STUDY)
-    assert [tuple(pair) for pair in content["order"]] == order_cells(STUDY)
+    assert content["order"] == [[cell.batch, cell.seed] for cell in order_cells(STUDY)]
+    assert "layouts" not in content
     assert list(cells(study)) == ["b00008_s0", "b00008_s1", "b00016_s0", "b00016_s1"]
     started = {name: (path / FILE_NAME).stat().st_mtime_ns for name, path in cells(study).items()}
     names = [f"b{batch:05d}_s{seed}" for batch, seed in content["order"]]
@@ -189,9 +195,7 @@ def test_a_killed_study_goes_on_where_it_was(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    batch, seed = order_cells(STUDY)[1]
-    second = f"b{batch:05d}_s{seed}"
-    third = "b{:05d}_s{}".format(*order_cells(STUDY)[2])
+    second, third = (cell.name for cell in order_cells(STUDY)[1:3])
     directory = shutil.copytree(study, tmp_path / "sevens")
     for name in (second, third):
         shutil.rmtree(directory / "cells" / name)
@@ -270,13 +274,13 @@ def test_a_cell_that_diverges_does_not_stop_the_study(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rate_at = loop_module.rate_at
+    rate_at = position_module.rate_at
 
     def explode(update: int, *, peak: float, warmup: int) -> float:
         small = peak < 0.02  # the rate of batch 8
         return math.inf if small and update == 2 else rate_at(update, peak=peak, warmup=warmup)
 
-    monkeypatch.setattr(loop_module, "rate_at", explode)
+    monkeypatch.setattr(position_module, "rate_at", explode)
     directory = shutil.copytree(study, tmp_path / "sevens")
     for name in ("b00008_s0", "b00008_s1", "b00016_s1"):
         shutil.rmtree(directory / "cells" / name)

@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_records import build_cell
 
-from jax_rl.study.batches import compare_batches, fit_study, summarise_batch
-from jax_rl.study.summary import Comparison, Interval
-from jax_rl.study.verdict import RateContext, decide, describe_comparison, format_multiple
+from jax_rl.study.batches import compare_arms, fit_study, summarise_arm
+from jax_rl.study.names import Names
+from jax_rl.study.summary import Arm, Comparison, Interval
+from jax_rl.study.verdict import decide
+from jax_rl.study.words import RateContext, describe_comparison, format_multiple
 
 CONTEXT = RateContext("sqrt", 1e-3, 64)
+ALONE = Names(("replicated",))
 T_2, T_4 = 4.302653, 2.776445
 
 
@@ -34,13 +37,25 @@ def study(effects, *, seeds=3, noise=0.0, censored=(), missing=(), rng_seed=0):
     ]
 
 
+def fit_one(cells):
+    return fit_study(cells, layouts=ALONE.layouts)
+
+
+def compare(fit, batch, *, against):
+    return compare_arms(fit, Arm("replicated", batch), against=Arm("replicated", against))
+
+
+def summarise(fit, batch):
+    reference = Arm("replicated", 64)
+    return summarise_arm(
+        fit, Arm("replicated", batch), reference=reference, updates_per_iteration=1
+    )
+
+
 def judge(cells, clock="training", context=CONTEXT):
-    fit = fit_study(cells)
-    results = [
-        summarise_batch(fit, batch, reference=context.reference, updates_per_iteration=1)
-        for batch in fit.censored
-    ]
-    return decide(fit, results, clock=clock, context=context), results
+    fit = fit_one(cells)
+    results = [summarise(fit, arm.batch) for arm in fit.censored]
+    return decide(fit, results, names=ALONE, clock=clock, context=context), results
 
 
 SHAPE = {16: (20_000, 500), 64: (20_000, 1000), 256: (22_000, 2100), 1024: (60_000, 2500)}
@@ -50,18 +65,16 @@ SHAPE = {16: (20_000, 500), 64: (20_000, 1000), 256: (22_000, 2100), 1024: (60_0
 @pytest.mark.parametrize("censored", [(), ((1024, 1),), ((16, 1), (64, 0), (64, 1), (64, 2))])
 def test_factors_multiply_exactly(missing, censored):
     cells = study(SHAPE, noise=0.2, missing=missing, censored=censored)
-    fit = fit_study(cells)
+    fit = fit_one(cells)
     for batch in SHAPE:
         for against in SHAPE:
-            found = compare_batches(fit, batch, against=against)
+            found = compare(fit, batch, against=against)
             if found.samples.estimate is None:
                 assert found.training_time.estimate is None
                 continue
             ratio = found.samples.estimate / found.throughput.estimate
             assert found.training_time.estimate == pytest.approx(ratio, rel=1e-12)
-    for result in (
-        summarise_batch(fit, b, reference=64, updates_per_iteration=1) for b in fit.complete
-    ):
+    for result in (summarise(fit, arm.batch) for arm in fit.complete):
         assert result.training_time == pytest.approx(
             result.samples_to_target / result.throughput, rel=1e-12
         )
@@ -75,8 +88,8 @@ def test_interval_by_hand():
         build_cell(b, s, samples=1000 * b / 64 / 2 * math.exp(value), rate=100.0)
         for (b, s), value in logs.items()
     ]
-    fit = fit_study(cells)
-    found = compare_batches(fit, 256, against=64)
+    fit = fit_one(cells)
+    found = compare(fit, 256, against=64)
     half = T_2 * math.sqrt(0.02) * math.sqrt(2 / 3)
     assert fit.degrees_of_freedom == 2
     assert found.samples.estimate == pytest.approx(4)
@@ -87,10 +100,10 @@ def test_interval_by_hand():
 
 def test_censored_ratios_are_one_sided():
     cells = study(SHAPE, noise=0.05, censored={(1024, 1), (16, 0)})
-    fit = fit_study(cells)
-    assert fit.complete == (64, 256)
+    fit = fit_one(cells)
+    assert [arm.batch for arm in fit.complete] == [64, 256]
     assert fit.degrees_of_freedom == 2
-    later = compare_batches(fit, 1024, against=64)
+    later = compare(fit, 1024, against=64)
     assert (later.samples.bound, later.training_time.bound) == ("at least", "at least")
     assert later.samples.high is None
     assert later.samples.low < later.samples.estimate
@@ -99,13 +112,13 @@ def test_censored_ratios_are_one_sided():
     logs = {c.name: math.log(c.samples) for c in cells}
     mean = np.mean([logs[f"b01024_s{s}"] - logs[f"b00064_s{s}"] for s in range(3)])
     assert later.samples.estimate == pytest.approx(math.exp(mean), rel=1e-3)
-    sooner = compare_batches(fit, 64, against=1024)
+    sooner = compare(fit, 64, against=1024)
     assert sooner.samples.bound == "at most"
     assert sooner.samples.low is None
-    none = compare_batches(fit, 16, against=1024)
+    none = compare(fit, 16, against=1024)
     assert none.samples == Interval(None, None, None) == none.elapsed_time
     assert none.throughput.estimate == pytest.approx(500 / 2500, rel=0.05)
-    result = summarise_batch(fit, 1024, reference=64, updates_per_iteration=1)
+    result = summarise(fit, 1024)
     assert (result.samples_to_target, result.training_time, result.censored) == (None, None, 1)
     whole = np.exp(np.mean([logs[f"b01024_s{s}"] for s in range(3)]))
     assert result.samples_at_least == pytest.approx(whole, rel=1e-3)
@@ -173,9 +186,9 @@ def test_set_by_hand():
             for i, (batch, time) in enumerate(times.items())
             for seed in range(3)
         ]
-        fit = fit_study(cells)
+        fit = fit_one(cells)
         assert fit.fits["training_time"].residual_sd == pytest.approx(sd)
-        interval = compare_batches(fit, 64, against=256).training_time
+        interval = compare(fit, 64, against=256).training_time
         assert interval.low == pytest.approx(1.1 * math.exp(-T_4 * sd * math.sqrt(2 / 3)), rel=1e-6)
         verdict, _ = judge(cells)
         assert verdict.undistinguished == expected
@@ -249,9 +262,18 @@ def test_printed_factors_multiply(log_samples, log_throughput):
         return Interval(value, None, None)
 
     text = describe_comparison(
-        Comparison(256, 64, point(samples), point(throughput), *[point(samples / throughput)] * 2),
+        Comparison(
+            "replicated",
+            256,
+            "replicated",
+            64,
+            point(samples),
+            point(throughput),
+            *[point(samples / throughput)] * 2,
+        ),
         clock="training",
         context=CONTEXT,
+        names=ALONE,
     )
     found = re.search(r"target (.*): throughput ×(\S+), samples ×(\S+) ", text)
     words, printed = found[1], float(found[2]) / float(found[3])

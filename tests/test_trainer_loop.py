@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from trainer_runs import CONFIG, change, open_loop
+from trainer_runs import CONFIG, alone, change, open_loop
 
 from jax_rl.config import BatchConfig, Config, RunConfig
 from jax_rl.rewards.base import Problem
@@ -15,7 +16,9 @@ from jax_rl.sampler.generate import Rollouts
 from jax_rl.trainer import loop as loop_module
 from jax_rl.trainer import rollout
 from jax_rl.trainer.clock import PhaseClock
-from jax_rl.trainer.loop import Loop, Position, Schedule
+from jax_rl.trainer.feed import Feed
+from jax_rl.trainer.loop import Loop
+from jax_rl.trainer.position import Position, Schedule
 from jax_rl.trainer.programs import Programs, SamplerPrograms
 from jax_rl.trainer.rollout import Responses, fetch_waves, join_responses, read_responses
 from jax_rl.trainer.scoring import DirectScorer, join_scores
@@ -81,12 +84,21 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def fetch_waves(rollouts: list[Work], steps: Any, problems: Any, **_: Any) -> Any:
         for wave in rollouts:
             made.wait(wave)
-            rows = np.ones(16, np.int32)
-            yield Responses(np.zeros((16, 4), np.int32), rows, rows.astype(bool), 1), problems
+            ones = np.ones(16, np.int32)
+            yield (
+                Responses(
+                    rows=np.arange(16),
+                    tokens=np.zeros((16, 4), np.int32),
+                    lengths=ones,
+                    ended=ones.astype(bool),
+                    decode_steps=1,
+                ),
+                problems,
+            )
 
-    make_batch = Loop._make_batch
+    make_batch = Feed.make_batch
 
-    def make_slow_batch(self: Loop) -> Any:
+    def make_slow_batch(self: Feed) -> Any:
         made.spend("prompts")
         return make_batch(self)
 
@@ -95,7 +107,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(loop_module, "fetch_waves", fetch_waves)
     monkeypatch.setattr(loop_module, "is_ready", lambda work: work.ready <= made.time)
     monkeypatch.setattr(loop_module.jax, "block_until_ready", made.wait)
-    monkeypatch.setattr(Loop, "_make_batch", make_slow_batch)
+    monkeypatch.setattr(Feed, "make_batch", make_slow_batch)
     return made
 
 
@@ -162,6 +174,7 @@ def open_on(machine: Machine, *, behind: float = 0.0, **tables: dict[str, Any]) 
             position=Position(),
             clock=PhaseClock(now=lambda: machine.time),
             scorer=_Scorer(machine, behind),
+            channel=alone(),
         )
 
 
@@ -348,6 +361,7 @@ def test_prompts_are_those_of_their_groups_wherever_the_loop_starts() -> None:
             position=Position(iteration=2, samples=32, update=2),
             clock=PhaseClock(),
             scorer=DirectScorer(loop.setup.reward),
+            channel=loop.channel,
         )
         assert later._next.problems == source[4:6]
         assert jax.device_get(later._next.waves[0].groups).tolist() == [4] * 8 + [5] * 8
@@ -363,11 +377,11 @@ def test_rewards_are_of_the_prompt_that_the_row_answers() -> None:
     said = ["2", "7", "3", "7", "7", "4", "5", "5"]
     waves = [
         Rollouts(
-            tokens=np.array([[0, 0, *setup.tokenizer.encode(text), 2] for text in texts], np.int32),
-            starts=np.zeros(4, np.int32),
-            lengths=np.full(4, 2, np.int32),
-            ended=np.ones(4, bool),
-            log_probs=np.zeros((4, 2), np.float32),
+            tokens=jnp.array([[0, 0, *setup.tokenizer.encode(text), 2] for text in texts]),
+            starts=jnp.zeros(4, jnp.int32),
+            lengths=jnp.full(4, 2, jnp.int32),
+            ended=jnp.ones(4, bool),
+            log_probs=jnp.zeros((4, 2)),
         )
         for texts in (said[:4], said[4:])
     ]
@@ -378,9 +392,9 @@ def test_rewards_are_of_the_prompt_that_the_row_answers() -> None:
     assert [r.text for part in read for r in part] == said
     assert {(r.tokens, r.ended, r.limit) for part in read for r in part} == {(2, True, 2)}
     parts = [scorer.submit(own, r).result() for (_, own), r in zip(fetched, read, strict=True)]
-    joined = join_scores(parts, name="addition")
+    joined = join_scores(parts)
     assert joined.rewards.tolist() == [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
-    assert join_responses([responses for responses, _ in fetched]).decode_steps == 3
+    assert join_responses([r for r, _ in fetched], wave=4).decode_steps == 3
 
 
 def test_steady_counts_whole_iterations_and_their_tokens() -> None:

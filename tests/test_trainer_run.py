@@ -23,6 +23,7 @@ from jax_rl.config_file import config_to_dict
 from jax_rl.errors import DivergedError, UserError
 from jax_rl.records import PHASES, UNCOUNTED_PHASES, RunRecord, Validation, read_events, read_run
 from jax_rl.trainer import loop as loop_module
+from jax_rl.trainer import position as position_module
 from jax_rl.trainer.describe import RateOrigin
 from jax_rl.trainer.run import train
 
@@ -86,7 +87,7 @@ def test_start_says_what_the_rest_needs(record: RunRecord, devices: int) -> None
     assert (start.learning_rate, start.rate_rule, start.reference_batch) == (0.1, "none", 16)
     assert (start.warmup_updates, start.notes, start.resumed_at_samples) == (5, [], None)
     assert set(start.versions) >= {"python", "jax", "jaxlib", "numpy", "optax"}
-    assert "--xla_force_host_platform_device_count=8" in start.xla_flags
+    assert "--xla_force_host_platform_device_count=8" in start.flags["XLA_FLAGS"]
 
 
 def test_counts_add_up(record: RunRecord) -> None:
@@ -268,12 +269,12 @@ def test_a_stop_rule_of_ones_own_sees_the_validations(tmp_path: Path) -> None:
 
 def lose_the_weights(monkeypatch: pytest.MonkeyPatch, *, at_update: int) -> None:
     """An infinite rate at one update."""
-    rate_at = loop_module.rate_at
+    rate_at = position_module.rate_at
 
     def explode(update: int, *, peak: float, warmup: int) -> float:
         return math.inf if update == at_update else rate_at(update, peak=peak, warmup=warmup)
 
-    monkeypatch.setattr(loop_module, "rate_at", explode)
+    monkeypatch.setattr(position_module, "rate_at", explode)
 
 
 @pytest.mark.parametrize(("at_update", "every", "samples"), [(2, 16, 48), (2, 32, 64), (5, 16, 96)])
@@ -362,21 +363,21 @@ def test_a_reward_that_fails_on_wrong_answers_does_not_reach_the_target(
 def test_what_was_learnt_before_all_rewards_failed_is_recorded_and_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join, calls = loop_module.join_scores, []
+    exchange, calls = loop_module.exchange_scores, []
 
-    def fail_later(parts: Any, *, name: str) -> Any:
-        calls.append(name)
+    def fail_later(*parts: Any, **named: Any) -> Any:
+        calls.append(named)
         if len(calls) == 5:  # validation, two iterations, validation, iteration
             raise UserError("the reward failed on all 16 responses")
-        return join(parts, name=name)
+        return exchange(*parts, **named)
 
-    monkeypatch.setattr(loop_module, "join_scores", fail_later)
+    monkeypatch.setattr(loop_module, "exchange_scores", fail_later)
     with pytest.raises(UserError, match="failed on all 16"):
         run(tmp_path / "run", checkpoint={"at_end": True})
     record = read_run(tmp_path / "run")
     assert [e.iteration for e in record.iterations] == [1, 2]
     assert [e.samples for e in record.checkpoints] == [32]
-    monkeypatch.setattr(loop_module, "join_scores", join)
+    monkeypatch.setattr(loop_module, "exchange_scores", exchange)
     resumed = run(tmp_path / "run", resume=True, checkpoint={"at_end": True})
     assert [e.iteration for e in resumed.iterations] == [1, 2, 3, 4, 5, 6]
 
@@ -427,3 +428,22 @@ def test_an_interrupt_says_where_the_record_is(
     assert cli.main(["train", str(file), "--dir", str(tmp_path / "run")]) == 130
     assert f"interrupted: what was recorded is in {tmp_path / 'run'}" in capsys.readouterr().err
     assert [e.samples for e in read_run(tmp_path / "run").validations] == [0]
+
+
+@pytest.mark.parametrize(("first", "then"), [("fsdp", "tensor"), ("tensor", "replicated")])
+def test_a_run_resumes_in_another_layout(first: str, then: str, tmp_path: Path) -> None:
+    # A vocabulary of 33 is padded to 40 on eight parts, and not at all where it is whole.
+    model = {"vocab": 33}
+    whole = run(tmp_path / "whole", run={"devices": 8, "layout": first}, model=model)
+    at_end = {"at_end": True}
+    stopped = {"samples": 32}
+    here = tmp_path / "run"
+    run(here, run={"devices": 8, "layout": first}, model=model, checkpoint=at_end, budget=stopped)
+    found = run(
+        here, resume=True, run={"devices": 8, "layout": then}, model=model, checkpoint=at_end
+    )
+    assert [start.layout["name"] for start in found.starts] == [first, then]
+    for one, other in zip(found.iterations, whole.iterations, strict=True):
+        assert (one.samples, one.tokens, one.reward) == (other.samples, other.tokens, other.reward)
+        assert one.loss == pytest.approx(other.loss, rel=1e-4, abs=1e-6)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)

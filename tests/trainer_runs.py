@@ -27,11 +27,13 @@ from jax_rl.config import (
     WarmStartConfig,
 )
 from jax_rl.config_file import config_to_dict
+from jax_rl.hosts.channel import Channel, open_channel
 from jax_rl.learner.update import init_state
 from jax_rl.records import FILE_NAME, RunRecord
 from jax_rl.rewards.base import Problem, Response
 from jax_rl.trainer.clock import PhaseClock
-from jax_rl.trainer.loop import Loop, Position, Schedule
+from jax_rl.trainer.loop import Loop
+from jax_rl.trainer.position import Position, Schedule
 from jax_rl.trainer.programs import Compiler, compile_programs
 from jax_rl.trainer.run import train
 from jax_rl.trainer.scoring import DirectScorer
@@ -47,6 +49,7 @@ MEASURED = {
     "hidden",
     "load_average",
     "peak_memory_bytes",
+    "goodput",
     "host",
 }
 """Fields of events that two equal runs need not share."""
@@ -146,11 +149,17 @@ def run(directory: Path, *, resume: bool = False, **tables: dict[str, Any]) -> R
     return train(change(CONFIG, **tables), directory, resume=resume, progress=False)
 
 
+def alone() -> Channel:
+    """The channel of a program that is one process."""
+    with open_channel() as channel:
+        return channel
+
+
 @contextlib.contextmanager
 def open_loop(peak: float = 0.1, **tables: dict[str, Any]) -> Iterator[Loop]:
     """The experiment's loop before its first iteration, without a warm-up of the rate."""
     setup = prepare_run(change(CONFIG, **tables))
-    with jax.set_mesh(setup.mesh):
+    with jax.set_mesh(setup.mesh), open_channel() as channel:
         weights, _ = make_warm_start(setup)
         loop = Loop(
             setup,
@@ -161,6 +170,7 @@ def open_loop(peak: float = 0.1, **tables: dict[str, Any]) -> Iterator[Loop]:
             position=Position(),
             clock=PhaseClock(),
             scorer=DirectScorer(setup.reward),
+            channel=channel,
         )
         with contextlib.closing(loop):
             yield loop

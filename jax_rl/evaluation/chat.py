@@ -17,7 +17,7 @@ from jax_rl.rewards.base import Response
 from jax_rl.sampler.generate import SamplerSpec
 from jax_rl.sampler.stream import stream_tokens
 from jax_rl.text.base import Message
-from jax_rl.trainer.loop import make_key
+from jax_rl.trainer.feed import make_key
 from jax_rl.trainer.setup import PolicySetup
 
 _LEAST_COLUMNS = 64  # of prompts; they double as a chat grows, and each number is compiled once
@@ -127,7 +127,7 @@ class _Voice:
         setup, tokenizer = self.setup, self.setup.tokenizer
         spec = SamplerSpec(
             model=setup.config.model,
-            layout=setup.layout,
+            layout=setup.layout.decoding,
             max_prompt_length=_LEAST_COLUMNS * 2 ** _count_doublings(len(ids)),
             max_response_length=limit,
             copies=1,
@@ -144,8 +144,8 @@ class _Voice:
             group=turn,
             temperature=temperature or 1.0,
             spec=spec,
-            sharding=setup.sharding,
-            rows=setup.layout.count_shards(setup.mesh.shape),
+            sharding=setup.decoding_sharding,
+            rows=setup.layout.count_decoding_shards(setup.mesh.shape),
         ):
             text = tokenizer.stream_text(tokens)
             write(text[len(written) :])

@@ -47,7 +47,7 @@ def export(
     )
     setup = prepare_policy(dataclasses.replace(found.config, run=run_config))
     with jax.set_mesh(setup.mesh):
-        weights = restore_weights(found.run, abstract_state(setup))
+        weights = restore_weights(found.run, abstract_state(setup), vocab=setup.config.model.vocab)
         files = export_checkpoint(
             weights, directory, config=setup.config.model, source=Path(origin), dtype=dtype
         )

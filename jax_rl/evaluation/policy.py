@@ -33,7 +33,7 @@ def load_policy(source: Source, setup: PolicySetup) -> Weights:
     """
     model = setup.config.model
     if source.run is not None:
-        stored = restore_weights(source.run, abstract_state(setup))
+        stored = restore_weights(source.run, abstract_state(setup), vocab=model.vocab)
     elif model.checkpoint:
         # Nothing is learnt here, so no float32 masters are needed.
         dtype = jnp.dtype(model.compute_dtype)
@@ -43,4 +43,4 @@ def load_policy(source: Source, setup: PolicySetup) -> Weights:
     else:
         assert isinstance(setup, RunSetup)
         stored, _ = make_warm_start(setup)
-    return sync_weights(stored, model, setup.layout)
+    return sync_weights(stored, model, setup.layout.decoding)

@@ -8,9 +8,9 @@ import numpy as np
 from jax_rl.evaluation.policy import load_policy
 from jax_rl.evaluation.source import Source
 from jax_rl.rewards.base import Response
-from jax_rl.rewards.score import Scores
+from jax_rl.rewards.score import Scores, check_scores
 from jax_rl.sampler.waves import PromptRows, split_waves
-from jax_rl.trainer.loop import make_key
+from jax_rl.trainer.feed import make_key
 from jax_rl.trainer.programs import Compiler, compile_validation
 from jax_rl.trainer.rollout import fetch_waves, generate, read_responses
 from jax_rl.trainer.scoring import PendingScores, join_scores, open_scorer
@@ -42,9 +42,9 @@ def respond(source: Source, setup: RunSetup) -> Answers:
     with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:
         held = load_policy(source, setup)  # first: what cannot be read is said without a wait
         programs = compile_validation(setup, Compiler(lambda event: None))
-        waves = split_waves(rows, plan, setup.sharding)
+        waves = split_waves(rows, plan, setup.decoding_sharding)
         key = make_key(config.validation.seed, validation=True, setup=setup)
-        temperature = setup.put_scalar(config.validation.temperature or 1.0)
+        temperature = setup.put_whole(config.validation.temperature or 1.0)
         sampled, steps = generate(programs, held, waves, key, temperature)
         limit = config.task.max_prompt_length
         responses: list[Response] = []
@@ -53,7 +53,8 @@ def respond(source: Source, setup: RunSetup) -> Answers:
             read = read_responses(setup.tokenizer, wave)
             responses += read
             pending.append(scorer.submit(own, read))
-        scores = join_scores([part.result() for part in pending], name=setup.task.name)
+        scores = join_scores([part.result() for part in pending])
+    check_scores(scores, name=setup.task.name)
     count = len(problems) * plan.group
     return Answers(responses[:count], _cut(scores, count))
 

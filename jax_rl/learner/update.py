@@ -282,6 +282,7 @@ def _score_responses(
         tokens[:, prompt:],
         temperature,
         bound=spec.model.final_softcap,
+        vocab=spec.model.vocab,
         chunk=SCORE_CHUNK,
     )
 

@@ -16,7 +16,8 @@ class BatchPlan:
     size: int  # N
     prompts: int  # P
     group: int  # K
-    shards: int  # parts that the batch is split into over the mesh
+    shards: int  # parts that the learner's batch is split into over the mesh
+    decoding_shards: int  # the same of the sampler's
     rows_per_shard: int  # of a wave
     waves: int  # sampler calls per iteration
     wave: int  # rollouts per sampler call
@@ -29,13 +30,14 @@ class BatchPlan:
 
     def describe(self) -> str:
         """One line for people."""
+        learner = "" if self.shards == self.decoding_shards else f" on {self.shards} shard(s)"
         return (
             f"{self.size} rollouts = {self.prompts} prompts x {self.group};"
-            f" {self.waves} wave(s) of {self.wave} on {self.shards} shard(s)"
+            f" {self.waves} wave(s) of {self.wave} on {self.decoding_shards} shard(s)"
             f" ({self.rows_per_shard} rows each, {self.prefill_rows} prefilled"
             f" x {self.copies} copies);"
             f" {self.updates} update(s) of {self.minibatch}"
-            f" = {self.accumulation} x {self.microbatch}"
+            f" = {self.accumulation} x {self.microbatch}{learner}"
         )
 
 
@@ -51,13 +53,15 @@ def plan_batch(batch: BatchConfig, layout: Layout, sizes: Mapping[str, int]) -> 
       UserError: a size that the shards do not divide, with the sizes near it that would do.
     """
     batch = resize_batch(batch, batch.size)
-    shards = layout.count_shards(sizes)
+    shards, decoding = layout.count_shards(sizes), layout.count_decoding_shards(sizes)
     wave = batch.wave or batch.size
     minibatch = batch.size // batch.updates
     microbatch = batch.microbatch or minibatch
-    groups = math.lcm(shards, batch.group)
-    _check_shards("batch.size", batch.size, shards, unit=groups)
-    _check_shards("batch.wave", wave, shards, unit=groups, whole=batch.size)
+    groups = math.lcm(shards, decoding, batch.group)
+    _check_shards("batch.size", batch.size, math.lcm(shards, decoding), unit=groups)
+    _check_shards(
+        "batch.wave", wave, decoding, unit=math.lcm(decoding, batch.group), whole=batch.size
+    )
     if minibatch % shards:
         right = [u for u in range(1, batch.size + 1) if batch.size % (u * groups) == 0]
         raise UserError(
@@ -67,13 +71,14 @@ def plan_batch(batch: BatchConfig, layout: Layout, sizes: Mapping[str, int]) -> 
     _check_shards("batch.microbatch", microbatch, shards, unit=shards, whole=minibatch)
     # A run of `copies` rows has one prompt and one shard, so that its cache is copied locally
     # even when a group is larger than a shard.
-    copies = math.gcd(batch.group, wave // shards)
+    copies = math.gcd(batch.group, wave // decoding)
     return BatchPlan(
         size=batch.size,
         prompts=batch.size // batch.group,
         group=batch.group,
         shards=shards,
-        rows_per_shard=wave // shards,
+        decoding_shards=decoding,
+        rows_per_shard=wave // decoding,
         waves=batch.size // wave,
         wave=wave,
         prefill_rows=wave // copies,

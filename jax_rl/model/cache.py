@@ -36,7 +36,7 @@ def make_cache(
     """An empty cache for so many rows and columns, in the compute dtype."""
     shape = (rows, config.kv_heads, columns, config.head_dim)
     dtype = jnp.dtype(config.compute_dtype)
-    spec = layout.compute_spec(CACHE_AXES)
+    spec = layout.cache_spec(CACHE_AXES)
 
     def empty() -> tuple[jax.Array, ...]:
         return tuple(jnp.zeros(shape, dtype, out_sharding=spec) for _ in range(config.layers))
@@ -55,7 +55,7 @@ def share_prompts(
     cache: KVCache, copies: int, *, columns: int, config: ModelConfig, layout: Layout
 ) -> KVCache:
     """A prefilled cache of r prompts as the cache of r x copies rows with room for `columns`."""
-    spec = layout.compute_spec(CACHE_AXES)
+    spec = layout.cache_spec(CACHE_AXES)
     rows, _, written, _ = cache.keys[0].shape
     starts = copy_rows(cache.starts, copies, layout.compute_spec(("batch",)))
     wide = make_cache(rows * copies, columns, starts=starts, config=config, layout=layout)

@@ -10,7 +10,7 @@ def softcap(x: jax.Array, bound: float) -> jax.Array:
 
 
 def sampled_logits(
-    hidden: jax.Array, head: jax.Array, temperature: jax.Array, *, bound: float
+    hidden: jax.Array, head: jax.Array, temperature: jax.Array, *, bound: float, vocab: int
 ) -> jax.Array:
     """Float32 logits [..., v] of the distribution that training samples from.
 
@@ -19,16 +19,26 @@ def sampled_logits(
       head: [v, d].
       temperature: [] float32, above 0; nothing is truncated.
       bound: of the logits before the temperature, ModelConfig.final_softcap; 0: none.
+      vocab: rows of the head that can be drawn; those past it are padding.
     """
     logits = jnp.einsum("...d,vd->...v", hidden, head, preferred_element_type=jnp.float32)
-    return softcap(logits, bound) / temperature
+    logits = softcap(logits, bound) / temperature
+    if head.shape[0] == vocab:
+        return logits
+    # Not infinity: a share of 0 times it would be no number in the entropy.
+    return jnp.where(_iota_last(logits) < vocab, logits, -1e30)
 
 
 def pick_log_prob(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     """Log-probability [...] of tokens [...] under logits [..., v], v sharded or not, in nats."""
-    vocab = jax.lax.broadcasted_iota(jnp.int32, (1,) * tokens.ndim + logits.shape[-1:], tokens.ndim)
-    picked = jnp.sum(jnp.where(vocab == tokens[..., None], logits, 0.0), axis=-1)
+    picked = jnp.sum(jnp.where(_iota_last(logits) == tokens[..., None], logits, 0.0), axis=-1)
     return picked - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _iota_last(array: jax.Array) -> jax.Array:
+    """Indices [1, ..., v] of the last axis."""
+    *outer, last = array.shape
+    return jax.lax.broadcasted_iota(jnp.int32, (*(1 for _ in outer), last), len(outer))
 
 
 def score_tokens(
@@ -38,6 +48,7 @@ def score_tokens(
     temperature: jax.Array,
     *,
     bound: float,
+    vocab: int,
     chunk: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probabilities and entropies without [b, t, v] logits in memory.
@@ -50,6 +61,7 @@ def score_tokens(
       tokens: [b, t] int32.
       temperature: [] float32.
       bound: of the logits, as for `sampled_logits`.
+      vocab: rows of the head that can be drawn, as there.
       chunk: tokens per chunk, cut to a divisor of t.
 
     Returns:
@@ -60,7 +72,8 @@ def score_tokens(
 
     @jax.checkpoint
     def score(head: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        logits = sampled_logits(part[0], head, temperature, bound=bound)  # [b, c, v]
+        # [b, c, v]
+        logits = sampled_logits(part[0], head, temperature, bound=bound, vocab=vocab)
         log_norm = jax.nn.logsumexp(logits, axis=-1)
         logs = jax.lax.stop_gradient(logits - log_norm[..., None])
         entropy = -jnp.sum(jnp.exp(logs) * logs, axis=-1)

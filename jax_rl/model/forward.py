@@ -10,14 +10,16 @@ Gemma 3 (arXiv:2503.19786).
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from jax_rl.config import ModelConfig
 from jax_rl.mesh.layout import Layout
-from jax_rl.model.cache import KVCache
+from jax_rl.model.cache import CACHE_AXES, KVCache
 from jax_rl.model.distribution import softcap
 from jax_rl.model.rope import Rotation, rotate, rotations
 from jax_rl.model.weights import Weights, describe_weights, gather_for_use
@@ -26,6 +28,9 @@ ACTIVATION = ("batch", None)
 """Of [b t, d], axis x in einsums; embed is whole in every activation. Outside of attention rows
 and length are one axis: the gradient of a weight then contracts one axis, where with two XLA
 writes a transposed copy of its operands."""
+
+Rule = Callable[[tuple[str | None, ...]], PartitionSpec]
+"""From logical axes to their partition."""
 
 View = tuple[jax.Array, Rotation]
 """What a layer sees: its attention mask [b, t, s], and the rotation of its positions."""
@@ -193,10 +198,12 @@ def _block(
         # Heads before length, as they are cached: then neither product copies the cache.
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in projected)
         if cached_keys is not None and cached_values is not None:
+            k, v = (jax.sharding.reshard(x, layout.cache_spec(CACHE_AXES)) for x in (k, v))
             at = (0, 0, first, 0)
             k = jax.lax.dynamic_update_slice(cached_keys, k, at)
             v = jax.lax.dynamic_update_slice(cached_values, v, at)
-        mixed = _attend(q, k, v, mask, config, layout)  # [b t, n, h]
+        where = layout.compute_spec if cached_keys is None else layout.cache_spec
+        mixed = _attend(q, k, v, mask, where, config, layout)  # [b t, n, h]
         added = jnp.einsum("xnh,nhd->xd", mixed, layer["o"], out_sharding=out)
         if config.post_norms:
             added = _rms_norm(added, layer["attention_post_norm"], config)
@@ -244,13 +251,18 @@ def _attend(
     k: jax.Array,
     v: jax.Array,
     mask: jax.Array,
+    where: Rule,
     config: ModelConfig,
     layout: Layout,
 ) -> jax.Array:
-    """Softmax attention of n query heads over k kv heads: [b t, n, h]; scores in float32."""
+    """Softmax attention of n query heads over k kv heads: [b t, n, h]; scores in float32.
+
+    It is done where the keys and values lie, by the rule `where`.
+    """
     b, n, t, h = q.shape
     kv_heads = k.shape[1]
-    grouped_spec = layout.compute_spec(("batch", "kv_heads", None, None, None))
+    mask = jax.sharding.reshard(mask, where(("batch", None, None)))
+    grouped_spec = where(("batch", "kv_heads", None, None, None))
     grouped = jnp.reshape(q, (b, kv_heads, n // kv_heads, t, h), out_sharding=grouped_spec)
     scores = jnp.einsum("bkgth,bksh->bkgts", grouped, k, preferred_element_type=jnp.float32)
     scores = softcap(scores * (config.attention_scale or h**-0.5), config.attention_softcap)

@@ -29,6 +29,12 @@ class Weight:
     axes: tuple[str, ...]
     init: Literal["normal", "ones", "zeros"] = "normal"
     fan_in: int = 1  # a normal weight starts with variance 1 / fan_in
+    padding: int = 0  # rows at the end of the first axis that stay zero
+
+    @property
+    def unpadded(self) -> tuple[int, ...]:
+        """The shape without the padding."""
+        return (self.shape[0] - self.padding, *self.shape[1:])
 
     @property
     def decays(self) -> bool:
@@ -69,19 +75,25 @@ def describe_weights(config: ModelConfig) -> Weights:
         layers["q_bias"] = stacked((c.heads, c.head_dim), heads, init="zeros")
         layers["k_bias"] = stacked((c.kv_heads, c.head_dim), kv_heads, init="zeros")
         layers["v_bias"] = stacked((c.kv_heads, c.head_dim), kv_heads, init="zeros")
+    table = Weight(
+        (c.vocab_rows, c.embed),
+        ("vocab", "embed"),
+        fan_in=c.embed,
+        padding=c.vocab_rows - c.vocab,
+    )
     weights: Weights = {
-        "embedding": Weight((c.vocab, c.embed), ("vocab", "embed"), fan_in=c.embed),
+        "embedding": table,
         "layers": layers,
         "final_norm": Weight((c.embed,), ("embed",), init=scale),
     }
     if not c.tied_head:
-        weights["head"] = Weight((c.vocab, c.embed), ("vocab", "embed"), fan_in=c.embed)
+        weights["head"] = table
     return weights
 
 
 def count_parameters(config: ModelConfig) -> int:
     """Number of scalar weights; a tied head counts once."""
-    return sum(math.prod(w.shape) for w in jax.tree.leaves(describe_weights(config)))
+    return sum(math.prod(w.unpadded) for w in jax.tree.leaves(describe_weights(config)))
 
 
 def dimensions(config: ModelConfig) -> dict[str, int]:
@@ -117,12 +129,22 @@ def init_weights(key: jax.Array, config: ModelConfig, layout: Layout) -> Weights
         if weight.init == "normal":
             name = jax.tree_util.keystr(path).encode()
             weight_key = jax.random.fold_in(key, zlib.crc32(name) & 0x7FFFFFFF)
-            values = jax.random.normal(weight_key, weight.shape, jnp.float32, out_sharding=spec)
-            return values / math.sqrt(weight.fan_in)
+            return _draw_normal(weight_key, weight, spec) / math.sqrt(weight.fan_in)
         fill = float(weight.init == "ones")
         return jnp.full(weight.shape, fill, jnp.float32, out_sharding=spec)
 
     return jax.tree_util.tree_map_with_path(init, describe_weights(config))
+
+
+def _draw_normal(key: jax.Array, weight: Weight, spec: PartitionSpec) -> jax.Array:
+    """Standard normal numbers that do not depend on the padding, and zeros in its rows."""
+    if not weight.padding:
+        return jax.random.normal(key, weight.shape, jnp.float32, out_sharding=spec)
+    # The rows without padding need not divide into the layout's parts.
+    unsplit = PartitionSpec(None, *spec[1:])
+    drawn = jax.random.normal(key, weight.unpadded, jnp.float32, out_sharding=unsplit)
+    padded = jnp.pad(drawn, ((0, weight.padding), *((0, 0) for _ in weight.shape[1:])))
+    return jax.sharding.reshard(padded, spec)
 
 
 def gather_for_use(weights: Weights, axes: Weights, layout: Layout, dtype: jnp.dtype) -> Weights:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jax_rl.report.text import format_multiple, format_number
+from jax_rl.report.views import list_batches
 from jax_rl.study.summary import StudySummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+WIDTH = 6.8  # inches; at this width the page shows the figures in their own size
 
 INK = "#22252a"
 MUTED = "#6b7078"
@@ -95,8 +98,9 @@ def name_batches_above(axes: "Axes", summary: StudySummary) -> None:
 
 def set_batch_axis(axes: "Axes", summary: StudySummary) -> None:
     """Logarithmic x with one tick per batch: its multiple, and the rollouts under it."""
-    batches = [result.batch for result in summary.batches]
-    labels = [f"{format_multiple(r.multiple)}\n{r.batch:,}" for r in summary.batches]
+    results = list_batches(summary)
+    batches = [result.batch for result in results]
+    labels = [f"{format_multiple(r.multiple)}\n{r.batch:,}" for r in results]
     axes.set_xscale("log")
     axes.set_xticks(batches, labels)
     axes.set_xticks([], minor=True)

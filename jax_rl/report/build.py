@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME
-from jax_rl.report.figures import save_figures
+from jax_rl.report.drawings import save_figures
 from jax_rl.report.page import render_page
 from jax_rl.study.analyse import STUDY_FILE, analyse, write_summary
 from jax_rl.study.summary import StudySummary

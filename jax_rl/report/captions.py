@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from jax_rl.report import text
-from jax_rl.study.summary import BatchResult, StudySummary
+from jax_rl.study.summary import Arm, BatchResult, StudySummary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +16,24 @@ class Caption:
 
 
 CAPTIONS = {
+    "layouts_time": Caption(
+        "Training time to target against batch, by layout",
+        "Each curve is one layout, both axes logarithmic; its lowest point is that layout's best"
+        " batch, and the lowest of all the fastest pair. Where curves cross, which layout is the"
+        " better one depends on the batch. Small marks are runs, open marks their geometric mean,"
+        " arrows runs that did not reach the target.",
+    ),
+    "layouts_throughput": Caption(
+        "Throughput against batch, by layout",
+        "Rollouts per second by the training clock, both axes logarithmic. A layout that climbs"
+        " longer gains more from a larger batch.",
+    ),
+    "layouts_samples": Caption(
+        "Samples to target against batch, by layout",
+        "A layout says where the program lies and not what it learns, so the curves should lie on"
+        " each other but for noise. The table of samples between layouts tests it, over pairs of"
+        " runs of one batch and seed.",
+    ),
     "validation_samples": Caption(
         "Validation against samples",
         "One line per run, one colour per batch, dark for the smallest; the dashed line is the"
@@ -68,19 +86,27 @@ def describe_figure(summary: StudySummary, name: str) -> str:
             f"Line chart: {CAPTIONS[name].heading.lower()}, {runs}, target {summary.target:g}."
             " The crossings are in the table of runs."
         )
+
+    def show_samples(result: BatchResult) -> str:
+        return text.format_to_target(result.samples_to_target, result.samples_at_least)
+
+    def show_time(result: BatchResult) -> str:
+        if result.training_time is not None:
+            return text.format_duration(result.training_time)
+        return f"> {text.format_duration(text.seconds_at_least(summary, result, 'training'))}"
+
     describe: Callable[[BatchResult], str] = {
-        "samples_to_target": lambda r: text.format_to_target(
-            r.samples_to_target, r.samples_at_least
-        ),
+        "samples": show_samples,
+        "samples_to_target": show_samples,
         "throughput": lambda r: f"{text.format_number(r.throughput)} rollouts per second",
-        "time_to_target": lambda r: (
-            text.format_duration(r.training_time)
-            if r.training_time is not None
-            else f"> {text.format_duration(text.seconds_at_least(summary, r, 'training'))}"
-        ),
+        "time": show_time,
+        "time_to_target": show_time,
         "phase_shares": lambda r: ", ".join(
             f"{phase} {text.format_percent(share)}" for phase, share in r.phase_shares.items()
         ),
-    }[name]
-    values = "; ".join(f"batch {text.format_batch(r)}: {describe(r)}" for r in summary.batches)
+    }[name.removeprefix("layouts_")]
+    values = "; ".join(
+        f"batch {text.format_arm(summary, Arm(r.layout, r.batch))}: {describe(r)}"
+        for r in summary.batches
+    )
     return f"Chart: {CAPTIONS[name].heading.lower()}. {values}."

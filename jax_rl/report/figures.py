@@ -1,8 +1,6 @@
-"""The figures of a study, each a function from its summary to a matplotlib figure."""
+"""The figures of a study of one layout, each from its summary to a matplotlib figure."""
 
-import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_rl.records import PHASES, UNCOUNTED_PHASES
@@ -13,8 +11,6 @@ from jax_rl.study.summary import BatchResult, Cell, Comparison, Interval, StudyS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-WIDTH = 6.8  # inches; at this width the page shows the figures in their own size
 
 PHASE_COLORS = {
     "generate": "#d55e00",
@@ -103,7 +99,7 @@ def draw_time_to_target(summary: StudySummary) -> "Figure":
     """Time to the target against batch, and under it the two factors that make it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, 7.6), layout="constrained")
+    figure = Figure(figsize=(shared.WIDTH, 7.6), layout="constrained")
     upper, lower = figure.subplots(2, 1)
     _draw_times(upper, summary)
     _draw_factors(lower, summary)
@@ -148,32 +144,10 @@ FIGURES: dict[str, Callable[[StudySummary], "Figure"]] = {
 """Every figure by the name of its files, in the order of the page."""
 
 
-def save_figures(summary: StudySummary, directory: Path) -> dict[str, str]:
-    """Writes each figure as NAME.svg and NAME.png; returns the SVG text by name.
-
-    The same summary gives the same bytes: no date and no random id goes into the files. A study
-    without a finished run has no figures.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    sources: dict[str, str] = {}
-    if not summary.batches:
-        return sources
-    with shared.use_style():
-        for name, draw in FIGURES.items():
-            figure = draw(summary)
-            buffer = io.StringIO()
-            unsigned = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            figure.savefig(buffer, format="svg", metadata=unsigned)
-            sources[name] = buffer.getvalue()
-            (directory / f"{name}.svg").write_text(sources[name], encoding="utf-8")
-            figure.savefig(directory / f"{name}.png", metadata={"Software": None})
-    return sources
-
-
 def _make_figure(height: float, title: str) -> tuple["Figure", "Axes"]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(shared.WIDTH, height), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title)
     return figure, axes
@@ -269,7 +243,16 @@ def _compare_with_itself(result: BatchResult) -> Comparison:
     one, unknown = Interval(1.0, None, None), Interval(None, None, None)
     to_target = unknown if result.censored or result.multiple != 1.0 else one
     throughput = one if result.multiple == 1.0 else unknown
-    return Comparison(result.batch, result.batch, to_target, throughput, to_target, to_target)
+    return Comparison(
+        layout=result.layout,
+        batch=result.batch,
+        against_layout=result.layout,
+        against=result.batch,
+        samples=to_target,
+        throughput=throughput,
+        training_time=to_target,
+        elapsed_time=to_target,
+    )
 
 
 def invert(ratio: Interval) -> Interval:

@@ -6,10 +6,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jax_rl.report import table, text
+from jax_rl.report import layout_tables, table, text
 from jax_rl.report.captions import CAPTIONS, describe_figure
+from jax_rl.report.drawings import list_drawings
+from jax_rl.report.layout_figures import LAYOUT_FIGURES
 from jax_rl.report.trust import list_facts
-from jax_rl.study.summary import Cell, StudySummary, Verdict
+from jax_rl.report.views import has_several, list_views, name_files
+from jax_rl.study.summary import Arm, Cell, StudySummary, Verdict
 
 TEMPLATE = "report.html.j2"
 
@@ -38,27 +41,35 @@ def render_page(summary: StudySummary, figures: Mapping[str, str]) -> str:
     )
     drawn = [
         {
-            "name": f"figure-{name}",
-            "heading": CAPTIONS[name].heading,
-            "reading": CAPTIONS[name].reading,
-            "svg": Markup(embed_svg(source, name, label=describe_figure(summary, name))),
+            "name": f"figure-{drawing.name}",
+            "layout": drawing.layout,
+            "over_all": drawing.caption in LAYOUT_FIGURES,
+            "heading": CAPTIONS[drawing.caption].heading
+            + (f": {drawing.layout}" if drawing.layout else ""),
+            "reading": CAPTIONS[drawing.caption].reading,
+            "svg": Markup(
+                embed_svg(
+                    figures[drawing.name],
+                    drawing.name,
+                    label=describe_figure(drawing.view, drawing.caption),
+                )
+            ),
         }
-        for name, source in figures.items()
+        for drawing in list_drawings(summary)
+        if drawing.name in figures
     ]
     finished = text.count_finished(summary)
-    reference = [result.batch == summary.reference_batch for result in summary.batches]
     return environment.get_template(TEMPLATE).render(
         s=summary,
         finished=finished,
         agreement=table.describe_agreement(summary),
         missing=max(0, summary.planned_cells - finished),
-        verdicts=[_show_verdict(summary, v) for v in (summary.training, summary.elapsed)],
-        target=table.target_rows(summary),
-        throughput=table.throughput_rows(summary),
-        ratios=_list_ratios(summary),
-        reference_row=reference.index(True) if any(reference) else -1,
+        several=has_several(summary),
+        verdicts=_show_verdicts(summary),
+        layouts=_show_layouts(summary),
+        layout_figures=[figure for figure in drawn if figure["over_all"]],
+        views=_show_views(summary, [figure for figure in drawn if not figure["over_all"]]),
         table_notes=table.table_notes(summary),
-        figures=drawn,
         trust=list_facts(summary),
         cells=cell_rows(summary),
         cells_about=CELLS_ABOUT,
@@ -87,7 +98,9 @@ def embed_svg(source: str, prefix: str, *, label: str) -> str:
 def cell_rows(summary: StudySummary) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table of runs, in the order of running."""
     length, symbol = text.choose_time_unit(cell.elapsed_seconds for cell in summary.cells)
-    header = ["order", "batch", "seed", "rate", "samples to target", "raw", "held", "learnt"]
+    several = has_several(summary)
+    header = ["order", *(["layout"] if several else []), "batch", "seed", "rate"]
+    header += ["samples to target", "raw", "held", "learnt"]
     header += ["in flight", "updates", f"training time, {symbol}", f"elapsed time, {symbol}"]
     header += ["rollouts/s", "steady gap", "other", "sum gap", "load", "mismatch, nats"]
     header += ["best score", "notes"]
@@ -97,6 +110,7 @@ def cell_rows(summary: StudySummary) -> tuple[list[str], list[list[str]]]:
         bound = "" if found is not None else "> "
         return [
             str(cell.order),
+            *([cell.layout] if several else []),
             f"{cell.batch:,}",
             str(cell.seed),
             text.format_rate(cell.learning_rate),
@@ -121,34 +135,86 @@ def cell_rows(summary: StudySummary) -> tuple[list[str], list[list[str]]]:
     return header, [show(cell) for cell in summary.cells]
 
 
+def _show_verdicts(summary: StudySummary) -> list[dict[str, Any]]:
+    return [_show_verdict(summary, verdict) for verdict in (summary.training, summary.elapsed)]
+
+
 def _show_verdict(summary: StudySummary, verdict: Verdict) -> dict[str, Any]:
-    names = {result.batch: text.format_batch(result) for result in summary.batches}
-    near = [names.get(b, f"{b:,}") for b in verdict.undistinguished if b != verdict.fastest]
+    several = has_several(summary)
+    fastest = None
+    if verdict.fastest is not None:
+        fastest = Arm(verdict.layout or "", verdict.fastest)
+    near = [text.format_arm(summary, arm) for arm in verdict.arms if arm != fastest]
+    if fastest is None:
+        big = f"No fastest {'layout and batch' if several else 'batch'}"
+    else:
+        big = f"{'' if several else 'Batch '}{text.format_arm(summary, fastest)}"
     return {
         "title": table.verdict_title(verdict),
-        "fastest": "No fastest batch"
-        if verdict.fastest is None
-        else f"Batch {names.get(verdict.fastest, f'{verdict.fastest:,}')}",
+        "fastest": big,
         "near": f"or {', '.join(near)}: not told apart" if near else "",
-        "sentences": verdict.sentences,
+        "sentences": [*verdict.sentences, *table.single_sentences(summary, verdict)],
     }
 
 
-def _list_ratios(summary: StudySummary) -> list[dict[str, Any]]:
-    about = f"With 95 % intervals. {table.RATIO_READING}"
-    tables = [
-        {"id": id_, "title": title, "about": about, "header": table.RATIO_HEADER, "rows": rows}
-        for id_, title, rows in (
-            (
-                "t-reference",
-                "Ratios against the reference",
-                table.ratio_rows(summary, lambda result: result.against_reference),
-            ),
-            (
-                "t-smaller",
-                "Ratios against the next smaller batch",
-                table.ratio_rows(summary, lambda result: result.against_smaller),
-            ),
+def _show_views(summary: StudySummary, drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the page says of each layout, or of the only one."""
+    several, files = has_several(summary), name_files(summary)
+    shown = []
+    for view in list_views(summary):
+        layout = view.layout if several else ""
+        reference = [result.batch == view.reference_batch for result in view.batches]
+        end = f"-{files[layout]}" if several else ""
+        shown.append(
+            {
+                "id": end,
+                "title": f"Batches: {layout}" if several else "Batches",
+                "figures_title": f"Figures: {layout}" if several else "Figures",
+                "about": table.describe_layout(view) if several else "",
+                "verdicts": _show_verdicts(view) if several else [],
+                "batches": bool(view.batches),
+                "target": table.target_rows(view),
+                "throughput": table.throughput_rows(view),
+                "ratios": _list_ratios(view, end),
+                "reference_row": reference.index(True) if any(reference) else -1,
+                "figures": [figure for figure in drawn if figure["layout"] == layout],
+            }
         )
+    return shown
+
+
+def _list_ratios(view: StudySummary, end: str) -> list[dict[str, Any]]:
+    about = f"With 95 % intervals. {table.RATIO_READING}"
+    return [
+        {
+            "id": f"t-{key}{end}",
+            "title": title,
+            "about": about,
+            "header": table.RATIO_HEADER,
+            "rows": rows,
+        }
+        for key, title, rows in table.list_ratios(view)
     ]
-    return [entry for entry in tables if entry["rows"]]
+
+
+def _show_layouts(summary: StudySummary) -> dict[str, Any]:
+    """What the page says over all layouts."""
+    heat = [
+        {
+            "id": f"t-heat-{verdict.clock}",
+            "title": f"Time to target relative to the best, by the {verdict.clock} clock",
+            "header": header,
+            "rows": rows,
+        }
+        for verdict in (summary.training, summary.elapsed)
+        for header, rows in [layout_tables.heat_rows(summary, verdict)]
+        if rows
+    ]
+    return {
+        "heat": heat,
+        "heat_about": layout_tables.HEAT_READING,
+        "grids": layout_tables.list_grids(summary) if summary.batches else [],
+        "samples_header": layout_tables.SAMPLES_HEADER,
+        "samples": layout_tables.samples_rows(summary),
+        "samples_about": layout_tables.SAMPLES_READING,
+    }

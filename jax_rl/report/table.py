@@ -1,10 +1,12 @@
 """The result of a study in a terminal: narrow tables, one under the other, then the verdict."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jax_rl.report import text
-from jax_rl.study.summary import BatchResult, Comparison, StudySummary, Verdict
+from jax_rl.report import layout_tables, text
+from jax_rl.report.views import has_several, list_views
+from jax_rl.study.summary import Arm, BatchResult, Comparison, StudySummary, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -76,23 +78,43 @@ def ratio_rows(
 ) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Batch, the batch it is held against, and (ratio, 95 % interval) for the four ratios.
 
-    `choose` picks the comparison; a batch without one, or held against itself, has no row.
+    `choose` picks the comparison; a batch without one has no row.
     """
-    labels = {result.batch: text.format_batch(result) for result in summary.batches}
     rows = []
     for result in summary.batches:
         comparison = choose(result)
-        if comparison is None or comparison.against == result.batch:
+        if comparison is None:
             continue
+        against = Arm(comparison.against_layout, comparison.against)
+        # Against another layout it is the same batch, which the row has named.
+        other = text.format_arm(summary, against) if against.layout == result.layout else None
         ratios = (
             comparison.samples,
             comparison.throughput,
             comparison.training_time,
             comparison.elapsed_time,
         )
-        against = labels.get(comparison.against, f"{comparison.against:,}")
-        rows.append((labels[result.batch], against, [text.format_interval(r) for r in ratios]))
+        mine = text.format_arm(summary, Arm(result.layout, result.batch))
+        rows.append((mine, other or against.layout, [text.format_interval(r) for r in ratios]))
     return rows
+
+
+def list_ratios(
+    view: StudySummary,
+) -> list[tuple[str, str, list[tuple[str, str, list[tuple[str, str]]]]]]:
+    """Key, title and rows of each table of ratios that has rows, for the batches of one layout."""
+    first = next((r.against_layout.against_layout for r in view.batches if r.against_layout), "")
+    tables = [
+        ("reference", "Ratios against the reference", operator.attrgetter("against_reference")),
+        (
+            "smaller",
+            "Ratios against the next smaller batch",
+            operator.attrgetter("against_smaller"),
+        ),
+        ("layout", f"Ratios against {first}, same batch", operator.attrgetter("against_layout")),
+    ]
+    found = [(key, title, ratio_rows(view, choose)) for key, title, choose in tables]
+    return [(key, title, rows) for key, title, rows in found if rows]
 
 
 def table_notes(summary: StudySummary) -> list[str]:
@@ -120,18 +142,28 @@ def verdict_title(verdict: Verdict) -> str:
 
 
 def describe_agreement(summary: StudySummary) -> str:
-    """Whether the two clocks name the same batch."""
+    """Whether the two clocks name the same batch, and the same layout."""
+    what = "batch and layout" if has_several(summary) else "batch"
     if not summary.clocks_agree:
-        return "The two clocks do not name the same fastest batch: read both."
+        return f"The two clocks do not name the same fastest {what}: read both."
     if summary.training.fastest is None:
-        return "Neither clock names a fastest batch."
-    return "Both clocks name the same fastest batch."
+        return f"Neither clock names a fastest {what}."
+    return f"Both clocks name the same fastest {what}."
+
+
+def describe_layout(summary: StudySummary) -> str:
+    """The layout of a view with the sizes of its mesh: `fsdp (data 1 x fsdp 8 x tensor 1)`."""
+    sizes = {axis: size for layout in summary.layouts for axis, size in layout.axis_sizes.items()}
+    shape = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
+    return f"{summary.layout} ({shape})" if shape else summary.layout
 
 
 def render_table(summary: StudySummary) -> "RenderableType":
-    """The tables and the verdict as one rich renderable; fits 80 columns."""
+    """The tables and the verdict as one rich renderable; fits 80 columns.
+
+    A study of several layouts has the tables of each, then those over all, then the verdict.
+    """
     from rich.console import Group
-    from rich.padding import Padding
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -142,30 +174,83 @@ def render_table(summary: StudySummary) -> "RenderableType":
             style="bold",
         ),
     ]
-    if summary.batches:
-        title = "To the target (geometric means over seeds)"
-        parts.append(_make_table(title, *target_rows(summary)))
-        parts.append(_make_table("Throughput", *throughput_rows(summary)))
-    for title, choose in (
-        ("Ratios against the reference", lambda result: result.against_reference),
-        ("Ratios against the next smaller batch", lambda result: result.against_smaller),
-    ):
-        rows = ratio_rows(summary, choose)
-        cells = [[b, a, *("\n".join(filter(None, r)) for r in ratios)] for b, a, ratios in rows]
-        if cells:
-            parts.append(_make_table(f"{title}, 95 % intervals", RATIO_HEADER, cells))
+    several = has_several(summary)
+    for view in list_views(summary):
+        if several:
+            parts.append(Text(f"\nLayout {text.clean(describe_layout(view))}", style="bold"))
+        parts += _render_batches(view)
+        parts += _render_verdicts(view) if several else []
+    if several:
+        parts.append(Text("\nAll layouts", style="bold"))
+        parts += _render_layouts(summary)
     if summary.batches:
         parts.append(Text(RATIO_READING, style="dim"))
     parts += [Text(note, style="yellow") for note in table_notes(summary)]
-    for verdict in (summary.training, summary.elapsed):
-        parts.append(Text(f"\n{verdict_title(verdict)}", style="bold"))
-        parts += [
-            Padding(Text(text.clean(sentence)), (0, 0, 0, 2), expand=False)
-            for sentence in verdict.sentences
-        ]
+    parts += _render_verdicts(summary)
     parts.append(Text(f"\n{describe_agreement(summary)}", style="bold"))
     parts += [Text(f"Note: {text.clean(note)}") for note in summary.notes]
     return Group(*parts)
+
+
+def _render_batches(view: StudySummary) -> "list[RenderableType]":
+    """The tables of one layout."""
+    parts: list[RenderableType] = []
+    if view.batches:
+        title = "To the target (geometric means over seeds)"
+        parts.append(_make_table(title, *target_rows(view)))
+        parts.append(_make_table("Throughput", *throughput_rows(view)))
+    for _, title, rows in list_ratios(view):
+        cells = [[b, a, *("\n".join(filter(None, r)) for r in ratios)] for b, a, ratios in rows]
+        parts.append(_make_table(f"{title}, 95 % intervals", RATIO_HEADER, cells))
+    return parts
+
+
+def _render_layouts(summary: StudySummary) -> "list[RenderableType]":
+    """The tables over all layouts."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for grid in layout_tables.list_grids(summary):
+        parts.append(_make_table(grid.title, grid.header, grid.rows))
+    for verdict in (summary.training, summary.elapsed):
+        header, rows = layout_tables.heat_rows(summary, verdict)
+        plain = [[layout, *(cell.shown for cell in cells)] for layout, cells in rows]
+        if plain:
+            title = f"Time relative to the best, {verdict.clock} clock"
+            parts.append(_make_table(title, header, plain))
+    if summary.training.fastest is not None:
+        parts.append(Text(layout_tables.HEAT_READING, style="dim"))
+    if ratios := layout_tables.samples_rows(summary):
+        title = "Samples to target between layouts"
+        parts.append(_make_table(title, layout_tables.SAMPLES_HEADER, ratios))
+        parts.append(Text(layout_tables.SAMPLES_READING, style="dim"))
+    parts += [Text(text.clean(sentence)) for sentence in summary.layout_samples]
+    return parts
+
+
+def _render_verdicts(summary: StudySummary) -> "list[RenderableType]":
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for verdict in (summary.training, summary.elapsed):
+        parts.append(Text(f"\n{verdict_title(verdict)}", style="bold"))
+        sentences = [*verdict.sentences, *single_sentences(summary, verdict)]
+        parts += [
+            Padding(Text(text.clean(sentence)), (0, 0, 0, 2), expand=False)
+            for sentence in sentences
+        ]
+    return parts
+
+
+def single_sentences(summary: StudySummary, verdict: Verdict) -> list[str]:
+    """What each choice alone would give by the clock of a verdict; nothing with one layout."""
+    return [
+        sentence
+        for choices in summary.single_choices
+        if choices.clock == verdict.clock
+        for sentence in choices.sentences
+    ]
 
 
 def print_table(summary: StudySummary, *, console: "Console | None" = None) -> None:

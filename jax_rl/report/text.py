@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from jax_rl.study.summary import BatchResult, Cell, Interval, StudySummary
+from jax_rl.study.summary import Arm, BatchResult, Cell, Interval, StudySummary
 
 NOTHING = "–"
 """Stands where there is no number."""
@@ -66,6 +66,13 @@ def format_batch(result: BatchResult) -> str:
     return f"{result.batch:,} ({format_multiple(result.multiple)})"
 
 
+def format_arm(summary: StudySummary, arm: Arm) -> str:
+    """A batch as above, after its layout where the summary has several."""
+    found = [r for r in summary.batches if (r.layout, r.batch) == (arm.layout, arm.batch)]
+    batch = format_batch(found[0]) if found else f"{arm.batch:,}"
+    return f"{arm.layout} {batch}" if len(summary.layouts) > 1 else batch
+
+
 def format_ratio(value: float | None) -> str:
     """A ratio, three significant digits."""
     return NOTHING if value is None or not math.isfinite(value) else f"{value:#.3g}".rstrip(".")
@@ -114,7 +121,8 @@ def format_duration(seconds: float | None) -> str:
 
 def cells_of(summary: StudySummary, result: BatchResult) -> list[Cell]:
     """The runs that a batch's row stands for, by seed."""
-    cells = [c for c in summary.cells if c.batch == result.batch and c.seed in result.seeds]
+    arm = (result.layout, result.batch)
+    cells = [c for c in summary.cells if (c.layout, c.batch) == arm and c.seed in result.seeds]
     return sorted(cells, key=lambda cell: cell.seed)
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 
 from jax_rl.report import text
+from jax_rl.report.table import describe_layout
+from jax_rl.report.views import has_several, list_views
 from jax_rl.study.summary import StudySummary
 
 
@@ -27,6 +29,14 @@ CLOCKS = (
     "Training time: seconds of generate, reward, learn, sync and other on the critical path."
     " Elapsed time: everything since the start of the run, compiling, validating and saving"
     " included. The verdict is computed under both."
+)
+
+LAYOUT_INTERVALS = (
+    "Runs of one batch and seed in several layouts ask the same prompts and share their random"
+    " numbers, which this variance takes for independent: intervals between layouts at one batch"
+    " are rather too wide, those between batches rather too narrow. The ratios of samples between"
+    " layouts are therefore taken over pairs of such runs; a layout is said to change the samples"
+    " where an interval leaves out 1 that allows for the number of these ratios (Bonferroni)."
 )
 
 COUNTS = (
@@ -89,6 +99,13 @@ def _describe_validation(summary: StudySummary) -> str:
 
 
 def _describe_order(summary: StudySummary) -> str:
+    if has_several(summary):
+        arms = ", ".join(f"{cell.layout} {cell.batch:,}" for cell in summary.cells)
+        return (
+            "Runs go one at a time in blocks of one seed, the layouts and batches of a block"
+            " together in random order, so that a drift of the machine favours none of them. As"
+            f" run: {arms}."
+        )
     batches = ", ".join(f"{cell.batch:,}" for cell in summary.cells)
     return (
         "Runs go one at a time in blocks of one seed, the batches of a block in random order, so"
@@ -107,11 +124,14 @@ def _describe_intervals(summary: StudySummary) -> str:
         f"{names.get(key, key)} {text.format_spread(value)}"
         for key, value in summary.residual_sd.items()
     )
-    return (
-        "95 % t intervals on logarithms of ratios; residual variance pooled over the batches"
+    several = has_several(summary)
+    pooled = "layouts and batches" if several else "batches"
+    words = (
+        f"95 % t intervals on logarithms of ratios; residual variance pooled over the {pooled}"
         f" after removing seed effects, {summary.degrees_of_freedom} degrees of freedom."
         f" Residual standard deviation of the logarithm: {spread or text.NOTHING}."
     )
+    return f"{words} {LAYOUT_INTERVALS}" if several else words
 
 
 def _describe_checks(summary: StudySummary) -> str:
@@ -135,7 +155,8 @@ def _describe_checks(summary: StudySummary) -> str:
 
 def _describe_place(summary: StudySummary) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    layouts = ", ".join(map(describe_layout, list_views(summary)))
+    named = f"layouts {layouts}" if has_several(summary) else f"layout {summary.layout}"
     return (
-        f"{summary.device}; layout {summary.layout}; {versions}; git revision"
-        f" {summary.git_revision or 'unknown'}."
+        f"{summary.device}; {named}; {versions}; git revision {summary.git_revision or 'unknown'}."
     )

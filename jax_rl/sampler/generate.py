@@ -43,6 +43,8 @@ class Prompts:
     starts: jax.Array  # [r] int32
     groups: jax.Array  # [n] int32, n = r x copies
     members: jax.Array  # [n] int32
+    # [n] int32 from 1 on: a row ends at this length, whatever is drawn; None: at an end token.
+    lengths: jax.Array | None = None
 
 
 @struct.dataclass
@@ -158,7 +160,7 @@ def begin_decoding(
         raise ValueError(f"the cache has {cache.columns} columns, {spec.columns} are needed")
     row_keys = fold_sample_ids(key, prompts.groups, prompts.members)
     drawn = _draw(weights, hidden, jnp.int32(0), row_keys, temperature, spec)
-    return _record(_begin(cache, spec), *drawn, spec)
+    return _record(_begin(cache, spec), *drawn, prompts.lengths, spec)
 
 
 @partial(jax.jit, static_argnames=("spec",), donate_argnames=("decoding",))
@@ -185,7 +187,7 @@ def continue_decoding(
         )
         assert cache is not None
         drawn = _draw(weights, hidden[:, 0], state.step, row_keys, temperature, spec)
-        return _record(dataclasses.replace(state, cache=cache), *drawn, spec)
+        return _record(dataclasses.replace(state, cache=cache), *drawn, prompts.lengths, spec)
 
     end = jnp.minimum(until, spec.max_response_length)
     return jax.lax.while_loop(lambda s: (s.step < end) & ~jnp.all(s.ended), advance, decoding)
@@ -202,8 +204,9 @@ def _draw(
     """Token and log-probability of every row, [n] each."""
     with jax.named_scope("draw"):
         head = weights["embedding" if spec.model.tied_head else "head"]
-        bound = spec.model.final_softcap
-        logits = sampled_logits(hidden, head, temperature, bound=bound)  # [n, v]
+        logits = sampled_logits(  # [n, v]
+            hidden, head, temperature, bound=spec.model.final_softcap, vocab=spec.model.vocab
+        )
         if spec.greedy:
             tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
         else:
@@ -212,22 +215,31 @@ def _draw(
 
 
 def _record(
-    state: Decoding, tokens: jax.Array, log_probs: jax.Array, spec: SamplerSpec
+    state: Decoding,
+    tokens: jax.Array,
+    log_probs: jax.Array,
+    forced: jax.Array | None,
+    spec: SamplerSpec,
 ) -> Decoding:
     """The carry with one token more of every row that has not ended."""
     live = ~state.ended
     tokens = jnp.where(live, tokens, spec.pad_id)
     at = (0, state.step)
     update = jax.lax.dynamic_update_slice
-    ends = jnp.array(spec.end_ids, jnp.int32)
+    lengths = state.lengths + live.astype(jnp.int32)
+    if forced is None:
+        ends = jnp.array(spec.end_ids, jnp.int32)
+        ended = jnp.any(tokens[:, None] == ends[None, :], axis=-1)
+    else:
+        ended = lengths >= forced
     return dataclasses.replace(
         state,
         step=state.step + 1,
         last=tokens,
         responses=update(state.responses, tokens[:, None], at),
         log_probs=update(state.log_probs, jnp.where(live, log_probs, 0.0)[:, None], at),
-        lengths=state.lengths + live.astype(jnp.int32),
-        ended=state.ended | jnp.any(tokens[:, None] == ends[None, :], axis=-1),
+        lengths=lengths,
+        ended=state.ended | ended,
     )
 
 

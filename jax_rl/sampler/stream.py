@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_rl.mesh.devices import put
 from jax_rl.model.weights import Weights
 from jax_rl.sampler.generate import (
     Decoding,
@@ -48,7 +49,7 @@ def stream_tokens(
       rows: shards of the batch; each decodes the same prompt, and the first is read.
     """
     prompts = _place(ids, group, rows, spec=spec, sharding=sharding)
-    heat = jax.device_put(jnp.float32(temperature), sharding(()))
+    heat = put(np.float32(temperature), sharding(()))
     cache, hidden = prefill(weights, prompts, spec)
     decoding = begin_decoding(weights, cache, hidden, prompts, key, heat, spec)
     until = 1

@@ -3,18 +3,18 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
 from jax_rl.mesh.batch_plan import BatchPlan
+from jax_rl.mesh.devices import put
 from jax_rl.sampler.generate import Prompts
 
 Sharding = Callable[[tuple[str | None, ...]], NamedSharding]
 """Where an array with these logical axes lies."""
 
 HostPrompts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""The fields of `Prompts` on the host."""
+"""The fields of `Prompts` on the host, but for forced lengths."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,8 @@ class PromptRows:
     tokens: np.ndarray  # [prompts, p] int32, right-aligned
     lengths: np.ndarray  # [prompts] int32
     first_group: int
+    # [prompts * group] int32 that the responses are forced to; None: end tokens end them.
+    response_lengths: np.ndarray | None = None
 
 
 def split_waves(rows: PromptRows, plan: BatchPlan, sharding: Sharding) -> tuple[Prompts, ...]:
@@ -34,14 +36,21 @@ def split_waves(rows: PromptRows, plan: BatchPlan, sharding: Sharding) -> tuple[
       plan: how they map onto the mesh.
       sharding: of the mesh and layout in use.
     """
-    return tuple(put_prompts(wave, sharding) for wave in _arrange(rows, plan))
+    forced: list[np.ndarray | None] = [None] * plan.waves
+    if rows.response_lengths is not None:
+        forced = list(rows.response_lengths.reshape(plan.waves, plan.wave))
+    waves = zip(_arrange(rows, plan), forced, strict=True)
+    return tuple(put_prompts(wave, sharding, lengths) for wave, lengths in waves)
 
 
-def put_prompts(prompts: HostPrompts, sharding: Sharding) -> Prompts:
-    """Tokens [r, p], starts [r], groups [n] and members [n] of the host, on the mesh."""
+def put_prompts(
+    prompts: HostPrompts, sharding: Sharding, lengths: np.ndarray | None = None
+) -> Prompts:
+    """Tokens [r, p], starts [r], groups [n], members [n] and forced lengths [n], on the mesh."""
     tokens, *vectors = prompts
-    starts, groups, members = (jax.device_put(v, sharding(("batch",))) for v in vectors)
-    return Prompts(jax.device_put(tokens, sharding(("batch", None))), starts, groups, members)
+    starts, groups, members = (put(v, sharding(("batch",))) for v in vectors)
+    forced = None if lengths is None else put(lengths, sharding(("batch",)))
+    return Prompts(put(tokens, sharding(("batch", None))), starts, groups, members, forced)
 
 
 def _arrange(rows: PromptRows, plan: BatchPlan) -> Sequence[HostPrompts]:

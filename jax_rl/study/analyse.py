@@ -1,7 +1,8 @@
 """From the records of a study to its summary; nothing else is read.
 
 A study's directory holds `study.json`, written before the first run (name, configuration, running
-order, time of creation), and one record per run, `cells/b00064_s0/records.jsonl`.
+order, time of creation, names of the layouts if it compares several), and one record per run,
+`cells/b00064_s0/records.jsonl` or `cells/fsdp_b00064_s0/records.jsonl`.
 """
 
 import dataclasses
@@ -12,11 +13,19 @@ from typing import Any
 
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME, RunRecord, read_run
-from jax_rl.study.batches import MEASURES, fit_study, summarise_batch
-from jax_rl.study.cells import changed_hardware, describe_device, make_cell, name_cell
-from jax_rl.study.notes import Planned, check_same_experiment, write_study_notes
-from jax_rl.study.summary import Cell, StudySummary, Verdict
-from jax_rl.study.verdict import RateContext, decide
+from jax_rl.study.batches import MEASURES, StudyFit, fit_study, summarise_arm
+from jax_rl.study.cells import Planned, changed_hardware, make_cell
+from jax_rl.study.layouts import (
+    choose_singly,
+    compare_layouts,
+    describe_difference,
+    describe_layout_samples,
+)
+from jax_rl.study.names import Names
+from jax_rl.study.notes import check_same_experiment, write_study_notes
+from jax_rl.study.summary import Arm, BatchResult, Cell, LayoutResult, StudySummary, Verdict
+from jax_rl.study.verdict import decide
+from jax_rl.study.words import RateContext
 
 STUDY_FILE = "study.json"
 SUMMARY_FILE = "summary.json"
@@ -37,27 +46,35 @@ def analyse(directory: Path) -> StudySummary:
             f"{directory}: none of the {len(planned)} planned runs has a record yet; start or"
             " continue the study there first"
         )
-    check_same_experiment(config, runs)
-    cells = [make_cell(runs[p.name], p.name, p.order) for p in planned if p.name in runs]
+    check_same_experiment(config, planned, runs)
+    cells = [
+        make_cell(runs[p.name], p.name, order)
+        for order, p in enumerate(planned, 1)
+        if p.name in runs
+    ]
+    names = Names(tuple(study.get("layouts") or dict.fromkeys(c.layout for c in cells)))
     usable = [cell for cell in cells if _is_usable(cell, runs[cell.name])]
-    fit = fit_study(usable)
+    fit = fit_study(usable, layouts=names.layouts)
     reference = int(config["batch"]["size"])
     results = [
-        summarise_batch(
+        summarise_arm(
             fit,
-            batch,
-            reference=reference,
+            arm,
+            reference=Arm(names.layouts[0], reference),
             updates_per_iteration=int(config["batch"]["updates"]),
         )
-        for batch in fit.censored
+        for arm in fit.censored
     ]
     context = RateContext(
         rule=config["study"]["rate_rule"],
         rate=float(config["optimizer"]["learning_rate"]),
         reference=reference,
     )
-    training = decide(fit, results, clock="training", context=context)
-    elapsed = decide(fit, results, clock="elapsed", context=context)
+    training, elapsed = _decide_both(fit, results, names, context)
+    layouts = [
+        _summarise_layout(layout, fit, results, cells, runs, context) for layout in names.layouts
+    ]
+    ratios = compare_layouts(usable, names.layouts)
     start = runs[cells[0].name].start
     warm_starts = [run.warm_start.seconds for run in runs.values() if run.warm_start]
     return StudySummary(
@@ -70,10 +87,10 @@ def analyse(directory: Path) -> StudySummary:
         reference_rate=context.rate,
         factor=int(config["study"]["factor"]),
         group=int(config["batch"]["group"]),
-        layout=str(start.layout.get("name", config["run"]["layout"])),
+        layout=names.layouts[0],
         task=_describe_task(config["task"]),
         parameters=start.parameters,
-        device=describe_device(start),
+        device=cells[0].device,
         versions=start.versions,
         git_revision=start.git_revision,
         validation_prompts=int(config["validation"]["prompts"]),
@@ -87,12 +104,62 @@ def analyse(directory: Path) -> StudySummary:
         planned_cells=len(planned),
         residual_sd={name: fit.fits[name].residual_sd for name in MEASURES},
         degrees_of_freedom=fit.degrees_of_freedom,
-        training=_add_difference(training, elapsed),
-        elapsed=_add_difference(elapsed, training),
-        clocks_agree=training.fastest == elapsed.fastest,
-        notes=write_study_notes(
-            planned, runs, cells, [cell.name for cell in usable], results, config
-        ),
+        training=training,
+        elapsed=elapsed,
+        clocks_agree=agree(training, elapsed),
+        layouts=layouts,
+        single_choices=[
+            choose_singly(
+                fit,
+                both,
+                [getattr(layout, both.clock) for layout in layouts],
+                names=names,
+                context=context,
+            )
+            for both in (training, elapsed)
+            if names.several
+        ],
+        layout_ratios=ratios,
+        layout_samples=describe_layout_samples(ratios),
+        notes=[
+            *(describe_difference(ratio) for ratio in ratios if ratio.differs),
+            *write_study_notes(
+                planned, runs, cells, [cell.name for cell in usable], results, config, names
+            ),
+        ],
+    )
+
+
+def _decide_both(
+    fit: StudyFit, results: list[BatchResult], names: Names, context: RateContext
+) -> tuple[Verdict, Verdict]:
+    """The verdicts under the training and the elapsed clock, each saying if the other differs."""
+    training, elapsed = (
+        decide(fit, results, names=names, clock=clock, context=context)
+        for clock in ("training", "elapsed")
+    )
+    return (
+        _add_difference(training, elapsed, names),
+        _add_difference(elapsed, training, names),
+    )
+
+
+def _summarise_layout(
+    layout: str,
+    fit: StudyFit,
+    results: list[BatchResult],
+    cells: list[Cell],
+    runs: dict[str, RunRecord],
+    context: RateContext,
+) -> LayoutResult:
+    training, elapsed = _decide_both(fit, results, Names((layout,)), context)
+    mine = [cell for cell in cells if cell.layout == layout]
+    return LayoutResult(
+        layout=layout,
+        device="; ".join(sorted({cell.device for cell in mine})),
+        axis_sizes=dict(runs[mine[0].name].start.layout.get("axis_sizes", {})) if mine else {},
+        training=training,
+        elapsed=elapsed,
     )
 
 
@@ -146,10 +213,7 @@ def _read_study(directory: Path) -> dict[str, Any]:
 def _read_runs(
     directory: Path, study: dict[str, Any]
 ) -> tuple[dict[str, RunRecord], list[Planned]]:
-    planned = [
-        Planned(name_cell(batch, seed), order)
-        for order, (batch, seed) in enumerate(study["order"], 1)
-    ]
+    planned = [Planned.from_entry(entry) for entry in study["order"]]
     runs = {}
     for plan in planned:
         place = Path(directory) / "cells" / plan.name
@@ -169,13 +233,20 @@ def _mean_start(cells: list[Cell]) -> float:
     return sum(scores) / len(scores) if scores else math.nan
 
 
-def _add_difference(verdict: Verdict, other: Verdict) -> Verdict:
-    """Says in a verdict that the other clock names another batch."""
-    if verdict.fastest == other.fastest:
+def agree(verdict: Verdict, other: Verdict) -> bool:
+    """Whether two verdicts name the same batch in the same layout, or both none."""
+    return (verdict.layout, verdict.fastest) == (other.layout, other.fastest)
+
+
+def _add_difference(verdict: Verdict, other: Verdict, names: Names) -> Verdict:
+    """Says in a verdict that the other clock names another batch or layout."""
+    if agree(verdict, other):
         return verdict
+    # One has no fastest only if the other has none, so both have a layout and a batch here.
+    mine, theirs = (names.show(Arm(v.layout or "", v.fastest or 0)) for v in (verdict, other))
     sentence = (
-        f"The clocks differ: batch {verdict.fastest} is the fastest by the {verdict.clock} clock,"
-        f" batch {other.fastest} by the {other.clock} clock."
+        f"The clocks differ: batch {mine} is the fastest by the {verdict.clock} clock,"
+        f" batch {theirs} by the {other.clock} clock."
     )
     return dataclasses.replace(verdict, sentences=[*verdict.sentences, sentence])
 

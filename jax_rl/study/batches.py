@@ -1,6 +1,6 @@
-"""What the seeds of a batch say together, and one batch against another.
+"""What the seeds of an arm (a batch in a layout) say together, and one arm against another.
 
-A run that missed the target stays: its samples and seconds are lower bounds. A batch with such a
+A run that missed the target stays: its samples and seconds are lower bounds. An arm with such a
 run has no point estimate; a ratio to it is one-sided, and one between two of them is none.
 """
 
@@ -19,10 +19,10 @@ from jax_rl.study.intervals import (
     geometric_mean,
     make_interval,
 )
-from jax_rl.study.summary import BatchResult, Cell, Comparison, Interval
+from jax_rl.study.summary import Arm, BatchResult, Cell, Comparison, Interval
 
 MEASURES = ("samples", "throughput", "training_time", "elapsed_time")
-"""What batches are compared by; all to the crossing, or of the whole run if it is censored."""
+"""What arms are compared by; all to the crossing, or of the whole run if it is censored."""
 
 FEWEST_UPDATES = 20
 """Fewer updates to target are too coarse to say how a batch learns."""
@@ -30,16 +30,24 @@ FEWEST_UPDATES = 20
 
 @dataclasses.dataclass(frozen=True)
 class StudyFit:
-    """The additive model of each measure, over the batches in which every run crossed."""
+    """The additive model of each measure, over the arms in which every run crossed."""
 
     cells: tuple[Cell, ...]  # finished runs
     fits: dict[str, AdditiveFit]  # by measure
-    censored: dict[int, int]  # runs without a crossing, by batch
+    censored: dict[Arm, int]  # runs without a crossing, by arm: by layout, then by batch
 
     @property
-    def complete(self) -> tuple[int, ...]:
-        """Batches in which every run reached the target, ascending."""
-        return tuple(batch for batch, count in self.censored.items() if not count)
+    def complete(self) -> tuple[Arm, ...]:
+        """Arms in which every run reached the target, by layout, then by batch."""
+        return tuple(arm for arm, count in self.censored.items() if not count)
+
+    def cells_of(self, *arms: Arm) -> list[Cell]:
+        """The runs of these arms."""
+        return [cell for cell in self.cells if arm_of(cell) in arms]
+
+    def devices_of(self, *arms: Arm) -> list[str]:
+        """The devices that these arms ran on; seconds on different ones are not compared."""
+        return sorted({cell.device for cell in self.cells_of(*arms)})
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -61,38 +69,45 @@ def measure_cell(cell: Cell) -> dict[str, float]:
     }
 
 
-def fit_study(cells: Sequence[Cell]) -> StudyFit:
-    """Fits every measure over the finished runs given."""
-    batches = sorted({cell.batch for cell in cells})
+def arm_of(item: Cell | BatchResult) -> Arm:
+    """The arm that a run belongs to, or that a result is of."""
+    return Arm(item.layout, item.batch)
+
+
+def fit_study(cells: Sequence[Cell], *, layouts: Sequence[str]) -> StudyFit:
+    """Fits every measure over the finished runs given, whose layouts are among `layouts`."""
     censored = {
-        batch: sum(cell.batch == batch and cell.crossing is None for cell in cells)
-        for batch in batches
+        arm: sum(arm_of(cell) == arm and cell.crossing is None for cell in cells)
+        for arm in sorted(
+            {arm_of(cell) for cell in cells},
+            key=lambda arm: (layouts.index(arm.layout), arm.batch),
+        )
     }
     return StudyFit(
         cells=tuple(cells),
-        fits=_fit_measures([cell for cell in cells if not censored[cell.batch]]),
+        fits=_fit_measures([cell for cell in cells if not censored[arm_of(cell)]]),
         censored=censored,
     )
 
 
-def compare_batches(fit: StudyFit, batch: int, *, against: int) -> Comparison:
-    """The ratios of one batch to another, each with its interval.
+def compare_arms(fit: StudyFit, arm: Arm, *, against: Arm) -> Comparison:
+    """The ratios of one arm to another, each with its interval.
 
-    Ratios of batches in which every run crossed come from the fit over all such batches. Where a
-    run is censored, the two batches alone are compared, within the seeds that both have, so that
-    no bound of a third batch enters. Either way samples / throughput = training time.
+    Ratios of arms in which every run crossed come from the fit over all such arms. Where a run
+    is censored, the two arms alone are compared, within the seeds that both have, so that no
+    bound of a third arm enters. Either way samples / throughput = training time. Arms whose runs
+    were not all on the same devices have no ratio but that of samples.
     """
-    sides = bool(fit.censored[batch]), bool(fit.censored[against])
+    sides = bool(fit.censored[arm]), bool(fit.censored[against])
     bound = {(True, False): "at least", (False, True): "at most"}.get(sides, "")
-    if any(sides):
-        fits = _fit_measures([cell for cell in fit.cells if cell.batch in (batch, against)])
-    else:
-        fits = fit.fits
+    fits = _fit_measures(fit.cells_of(arm, against)) if any(sides) else fit.fits
+    timed = len(fit.devices_of(arm, against)) == 1
     intervals = {}
     for measure in MEASURES:
-        difference = contrast(fits[measure], batch, against=against)
+        difference = contrast(fits[measure], arm, against=against)
         one_sided = measure != "throughput"
-        if difference is None or (one_sided and all(sides)):
+        unknown = (one_sided and all(sides)) or (measure != "samples" and not timed)
+        if difference is None or unknown:
             intervals[measure] = Interval(None, None, None)
             continue
         intervals[measure] = make_interval(
@@ -101,21 +116,24 @@ def compare_batches(fit: StudyFit, batch: int, *, against: int) -> Comparison:
             degrees_of_freedom=fit.degrees_of_freedom,
             bound=bound if one_sided else "",
         )
-    return Comparison(batch=batch, against=against, **intervals)
+    return Comparison(arm.layout, arm.batch, against.layout, against.batch, **intervals)
 
 
-def summarise_batch(
-    fit: StudyFit, batch: int, *, reference: int, updates_per_iteration: int
+def summarise_arm(
+    fit: StudyFit, arm: Arm, *, reference: Arm, updates_per_iteration: int
 ) -> BatchResult:
-    """Geometric means over the finished runs of a batch, and its comparisons.
+    """Geometric means over the finished runs of an arm, and its comparisons.
 
-    A batch is too coarse when its geometric mean of updates to target, those of the whole run
+    An arm is too coarse when its geometric mean of updates to target, those of the whole run
     where it is censored, is under 20.
+
+    Args:
+      reference: the reference batch in the study's first layout.
     """
-    cells = [cell for cell in fit.cells if cell.batch == batch]
+    cells, batch = fit.cells_of(arm), arm.batch
     measured = [measure_cell(cell) for cell in cells]
     means = {name: geometric_mean([m[name] for m in measured]) for name in MEASURES}
-    crossed = not fit.censored[batch]
+    crossed = not fit.censored[arm]
     updates = geometric_mean(
         [
             c.crossing.updates if c.crossing else c.samples / batch * updates_per_iteration
@@ -123,13 +141,19 @@ def summarise_batch(
         ]
     )
     steady = [cell.steady_per_second for cell in cells if cell.steady_per_second is not None]
-    smaller = [other for other in fit.censored if other < batch]
+    smaller = [a for a in fit.censored if a.layout == arm.layout and a.batch < batch]
+
+    def compare(against: Arm) -> Comparison | None:
+        there = against != arm and against in fit.censored
+        return compare_arms(fit, arm, against=against) if there else None
+
     return BatchResult(
+        layout=arm.layout,
         batch=batch,
-        multiple=batch / reference,
+        multiple=batch / reference.batch,
         learning_rate=cells[0].learning_rate,
         seeds=sorted(cell.seed for cell in cells),
-        censored=fit.censored[batch],
+        censored=fit.censored[arm],
         samples_to_target=means["samples"] if crossed else None,
         samples_at_least=None if crossed else means["samples"],
         updates_to_target=updates if crossed else None,
@@ -146,12 +170,9 @@ def summarise_batch(
             phase: _mean([divide(c.phases[phase], c.elapsed_seconds) for c in cells])
             for phase in PHASES
         },
-        against_reference=(
-            compare_batches(fit, batch, against=reference)
-            if batch != reference and reference in fit.censored
-            else None
-        ),
-        against_smaller=compare_batches(fit, batch, against=max(smaller)) if smaller else None,
+        against_reference=compare(Arm(arm.layout, reference.batch)),
+        against_smaller=compare(smaller[-1]) if smaller else None,
+        against_layout=compare(Arm(reference.layout, batch)),
         too_coarse=updates < FEWEST_UPDATES,
         not_held=sum(cell.crossing is not None and not cell.crossing.held for cell in cells),
     )
@@ -161,7 +182,7 @@ def _fit_measures(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
     measured = [measure_cell(cell) for cell in cells]
     return {
         name: fit_additive(
-            [cell.batch for cell in cells],
+            [arm_of(cell) for cell in cells],
             [cell.seed for cell in cells],
             [math.log(m[name]) for m in measured],
         )

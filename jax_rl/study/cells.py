@@ -4,13 +4,13 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jax_rl.records import (
     PHASES,
     UNCOUNTED_PHASES,
-    End,
     Iteration,
     RunRecord,
     Start,
@@ -33,9 +33,30 @@ FEWEST_WARMUP_UPDATES = 5
 """A shorter warm-up is said."""
 
 
-def name_cell(batch: int, seed: int) -> str:
-    """The directory of a cell under cells/."""
-    return f"b{batch:05d}_s{seed}"
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A run that a study has planned."""
+
+    layout: str  # its name; empty in a study that names no layouts: that of run.layout
+    batch: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The directory of the cell under cells/."""
+        name = f"b{self.batch:05d}_s{self.seed}"
+        return f"{self.layout}_{name}" if self.layout else name
+
+    @property
+    def entry(self) -> list[str | int]:
+        """The cell in the running order of study.json."""
+        return [*([self.layout] if self.layout else []), self.batch, self.seed]
+
+    @classmethod
+    def from_entry(cls, entry: Sequence[Any]) -> "Planned":
+        """The other way round: [batch, seed], or [layout, batch, seed]."""
+        *layout, batch, seed = entry
+        return cls(str(layout[0]) if layout else "", int(batch), int(seed))
 
 
 def read_cell(directory: Path, name: str, order: int) -> Cell:
@@ -78,9 +99,11 @@ def make_cell(run: RunRecord, name: str, order: int) -> Cell:
     scores = [e.score for e in run.validations]
     cell = Cell(
         name=name,
+        layout=name_layout(run.start),
         batch=int(config["batch"]["size"]),
         seed=int(config["run"]["seed"]),
         order=order,
+        device=describe_device(run.start),
         finished=run.end is not None,
         learning_rate=run.start.learning_rate,
         warmup_updates=run.start.warmup_updates,
@@ -113,6 +136,11 @@ def make_cell(run: RunRecord, name: str, order: int) -> Cell:
     )
     cell.notes.extend(_write_notes(run, cell))
     return cell
+
+
+def name_layout(start: Start) -> str:
+    """The name of the layout that a run lay in."""
+    return str(start.layout.get("name", start.config["run"]["layout"]))
 
 
 def changed_hardware(run: RunRecord) -> bool:
@@ -159,25 +187,27 @@ def _last_iteration(iterations: Sequence[Iteration], point: Validation) -> Itera
     return done[-1] if done else None
 
 
-def _read_totals(run: RunRecord) -> End:
+@dataclasses.dataclass(frozen=True)
+class _Totals:
+    """Counts and clocks of a whole run."""
+
+    samples: int
+    training_seconds: float
+    elapsed_seconds: float
+    phases: dict[str, float]
+
+
+def _read_totals(run: RunRecord) -> _Totals:
     """The run's end; for a killed run what its iterations tell, which is less than all."""
     if run.end is not None:
-        return dataclasses.replace(run.end, phases=sum_phases([run.end.phases]))
-    last = run.iterations[-1] if run.iterations else None
-    return End(
-        reason="killed",
-        samples=last.samples if last else 0,
-        learnt=last.learnt if last else 0,
-        iterations=len(run.iterations),
-        updates=last.update if last else 0,
-        elapsed_seconds=last.elapsed_seconds if last else 0.0,
-        training_seconds=last.training_seconds if last else 0.0,
-        phases=sum_phases([e.phases for e in run.iterations]),
-        hidden={},
-        compiled={},
-        load_average=math.nan,
-        peak_memory_bytes=0,
-    )
+        end = run.end
+        phases = sum_phases([end.phases])
+        return _Totals(end.samples, end.training_seconds, end.elapsed_seconds, phases)
+    phases = sum_phases([e.phases for e in run.iterations])
+    if not run.iterations:
+        return _Totals(0, 0.0, 0.0, phases)
+    last = run.iterations[-1]
+    return _Totals(last.samples, last.training_seconds, last.elapsed_seconds, phases)
 
 
 def _write_notes(run: RunRecord, cell: Cell) -> list[str]:

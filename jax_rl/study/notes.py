@@ -1,13 +1,20 @@
 """What a reader must know before trusting a study, found in its records."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jax_rl.errors import UserError
 from jax_rl.records import RunRecord
-from jax_rl.study.cells import ACCOUNTING_TOLERANCE, OTHER_LIMIT, STEADY_LIMIT, describe_device
-from jax_rl.study.summary import BatchResult, Cell
+from jax_rl.study.cells import (
+    ACCOUNTING_TOLERANCE,
+    OTHER_LIMIT,
+    STEADY_LIMIT,
+    Planned,
+    describe_device,
+    name_layout,
+)
+from jax_rl.study.names import Names
+from jax_rl.study.summary import Arm, BatchResult, Cell
 
 FEWEST_GRID_POINTS = 5
 """A crossing before this many grid steps is read from a coarse grid."""
@@ -30,24 +37,28 @@ _VARIED = {
     ("batch", "size"),
     ("batch", "microbatch"),
     ("batch", "wave"),
+    ("model", "padded_vocab"),  # of the layout
     ("optimizer", "learning_rate"),
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Planned:
-    """A run that the study has planned."""
-
-    name: str
-    order: int  # 1 for the first
-
-
-def check_same_experiment(config: Mapping[str, Any], runs: Mapping[str, RunRecord]) -> None:
-    """Refuses runs that differ from the study in more than batch, seed and rate.
+def check_same_experiment(
+    config: Mapping[str, Any], planned: Sequence[Planned], runs: Mapping[str, RunRecord]
+) -> None:
+    """Refuses runs that differ from the study in more than layout, batch, seed and rate.
 
     Raises:
       UserError: naming the run, the setting, and both values.
     """
+    for plan in planned:
+        if not plan.layout or plan.name not in runs:
+            continue
+        found = name_layout(runs[plan.name].start)
+        if found != plan.layout:
+            raise UserError(
+                f"cells/{plan.name}: ran in the layout {found!r}, the study has {plan.layout!r};"
+                " move the run away and continue the study"
+            )
     for name, run in runs.items():
         for table in _SHARED:
             for key, value in config[table].items():
@@ -67,15 +78,16 @@ def write_study_notes(
     used: Sequence[str],
     results: Sequence[BatchResult],
     config: Mapping[str, Any],
+    names: Names,
 ) -> list[str]:
     """The notes of a study, those that void a comparison first."""
     finished = [cell for cell in cells if cell.finished]
     return [
         *_note_missing(planned, cells, used),
-        *_note_reference(results, int(config["batch"]["size"])),
+        *_note_reference(results, int(config["batch"]["size"]), names),
         *_note_devices(runs),
         *_note_grid(cells, int(config["validation"]["every_samples"])),
-        *_note_seeds(results),
+        *_note_seeds(results, names),
         *_note_checks(finished, runs),
         *_note_runs(runs),
     ]
@@ -107,10 +119,14 @@ def _note_missing(
     return notes
 
 
-def _note_reference(results: Sequence[BatchResult], reference: int) -> list[str]:
-    if reference in [result.batch for result in results]:
-        return []
-    return [f"the reference batch {reference} has no finished run, so no ratio to it is known"]
+def _note_reference(results: Sequence[BatchResult], reference: int, names: Names) -> list[str]:
+    there = {result.layout for result in results if result.batch == reference}
+    return [
+        f"the reference batch {names.show(Arm(layout, reference))} has no finished run, so no"
+        " ratio to it is known"
+        for layout in names.layouts
+        if layout not in there
+    ]
 
 
 def _note_devices(runs: Mapping[str, RunRecord]) -> list[str]:
@@ -152,7 +168,7 @@ def _note_grid(cells: Sequence[Cell], step: int) -> list[str]:
     return notes
 
 
-def _note_seeds(results: Sequence[BatchResult]) -> list[str]:
+def _note_seeds(results: Sequence[BatchResult], names: Names) -> list[str]:
     notes = []
     if len({tuple(result.seeds) for result in results}) > 1:
         notes.append(
@@ -161,7 +177,11 @@ def _note_seeds(results: Sequence[BatchResult]) -> list[str]:
         )
     if results and max(len(result.seeds) for result in results) == 1:
         notes.append("one seed per batch: estimates have no intervals")
-    lost = [f"{r.not_held} of {len(r.seeds)} at {r.batch}" for r in results if r.not_held]
+    lost = [
+        f"{r.not_held} of {len(r.seeds)} at {names.show(Arm(r.layout, r.batch))}"
+        for r in results
+        if r.not_held
+    ]
     if lost:
         notes.append(f"runs that fell back below the target after the crossing: {', '.join(lost)}")
     return notes

@@ -1,10 +1,19 @@
 """What a study found, as data: made from records by `analyse`, shown by `jax_rl.report`.
 
-Ratios are against another batch (the reference, or the next smaller one) and multiply:
-time ratio = samples ratio / throughput ratio, exactly, per run and in the geometric means.
+Ratios are against another arm, i.e. another batch (the reference, or the next smaller one) or
+the same batch in another layout, and multiply: time ratio = samples ratio / throughput ratio,
+exactly, per run and in the geometric means.
 """
 
 import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Arm:
+    """What a study compares: one batch in one layout."""
+
+    layout: str
+    batch: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +49,14 @@ class Crossing:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of the study: one batch, one seed."""
+    """One run of the study: one layout, one batch, one seed."""
 
     name: str  # directory under cells/
+    layout: str
     batch: int
     seed: int
     order: int  # place in the order of running, 1 for the first
+    device: str  # count, kind and platform of its devices
     finished: bool
     learning_rate: float
     warmup_updates: int
@@ -79,10 +90,15 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One batch against another; factors multiply (sooner = 1 / time)."""
+    """One arm against another; factors multiply (sooner = 1 / time).
 
+    Arms whose runs were on different devices have a ratio of samples and no other.
+    """
+
+    layout: str
     batch: int
-    against: int
+    against_layout: str
+    against: int  # the other arm's batch
     samples: Interval
     throughput: Interval
     training_time: Interval
@@ -91,8 +107,9 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class BatchResult:
-    """Geometric means over the seeds of one batch."""
+    """Geometric means over the seeds of one batch in one layout."""
 
+    layout: str
     batch: int
     multiple: float  # of the reference
     learning_rate: float
@@ -111,21 +128,62 @@ class BatchResult:
     mean_length: float
     p95_length: float
     phase_shares: dict[str, float]  # of elapsed
-    against_reference: Comparison | None
-    against_smaller: Comparison | None
+    against_reference: Comparison | None  # the reference batch in the same layout
+    against_smaller: Comparison | None  # the next smaller batch in the same layout
+    against_layout: Comparison | None  # the same batch in the study's first layout
     too_coarse: bool  # fewer than 20 updates to target
     not_held: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Which batch reaches the target first under one clock, in words and as a set."""
+    """Which arm reaches the target first under one clock, in words and as a set."""
 
     clock: str  # "training" or "elapsed"
-    fastest: int | None
-    undistinguished: list[int]  # batches that cannot be told from the fastest, it included
+    layout: str | None  # of the fastest arm
+    fastest: int | None  # its batch
+    undistinguished: list[int]  # batches of its layout that cannot be told from it, it included
     inside_range: bool  # the fastest is neither the smallest nor the largest batch
     sentences: list[str]
+    arms: list[Arm]  # all that cannot be told from the fastest, in any layout, it included
+    against_fastest: list[Comparison]  # every other arm
+
+
+@dataclasses.dataclass(frozen=True)
+class LayoutRatio:
+    """Samples to target in one layout over those in the first, same batch and same seeds.
+
+    A layout moves no sample, so that the ratio is 1 up to noise; `differs` says that it is not.
+    """
+
+    layout: str
+    against: str
+    batch: int | None  # None: all batches together
+    pairs: int  # of runs of one batch and seed
+    samples: Interval  # 95 %
+    differs: bool  # the interval that allows for the number of such ratios leaves out 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SingleChoices:
+    """What one choice alone would give under one clock; the other stays the reference."""
+
+    clock: str
+    layout: str | None  # the fastest at the reference batch
+    layouts: list[str]  # those that cannot be told from it, it included
+    batch: int | None  # the fastest in the first layout
+    sentences: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayoutResult:
+    """One layout's own study: which of its batches is the fastest."""
+
+    layout: str
+    device: str  # of its runs
+    axis_sizes: dict[str, int]  # of its mesh
+    training: Verdict
+    elapsed: Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +199,7 @@ class StudySummary:
     reference_rate: float
     factor: int
     group: int
-    layout: str
+    layout: str  # the only one, or the first, which the others are compared with
     task: str
     parameters: int
     device: str
@@ -153,12 +211,16 @@ class StudySummary:
     start_score: float
     warm_start_seconds: float
     checkpoint: str  # directory that all runs started from; empty: the warm start
-    batches: list[BatchResult]
+    batches: list[BatchResult]  # by layout, then by batch
     cells: list[Cell]  # in the order of running
     planned_cells: int
     residual_sd: dict[str, float]  # of log samples, throughput, training_time, elapsed_time
     degrees_of_freedom: int
-    training: Verdict
+    training: Verdict  # over all layouts
     elapsed: Verdict
     clocks_agree: bool
+    layouts: list[LayoutResult]  # in the order of the configuration
+    single_choices: list[SingleChoices]  # one per clock; empty with one layout
+    layout_ratios: list[LayoutRatio]  # empty with one layout
+    layout_samples: list[str]  # what these ratios say; empty with one layout
     notes: list[str]  # what a reader must know: coarse grids, dropped runs, load, gaps

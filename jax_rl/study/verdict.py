@@ -1,119 +1,55 @@
-"""Which batch reaches the target first, in words whose factors multiply."""
+"""Which batch, in which layout, reaches the target first, in words whose factors multiply."""
 
-import dataclasses
-import math
 from collections.abc import Sequence
 
-from jax_rl.study.batches import StudyFit, compare_batches
-from jax_rl.study.summary import BatchResult, Comparison, Interval, Verdict
-
-
-@dataclasses.dataclass(frozen=True)
-class RateContext:
-    """How the learning rate belongs to each batch; every verdict holds under it alone."""
-
-    rule: str  # none, sqrt, linear
-    rate: float  # at the reference batch
-    reference: int
-
-    def describe(self) -> str:
-        """E.g. `under sqrt from rate 0.001 at 64`."""
-        if self.rule == "none":
-            return f"at rate {self.rate:g} for every batch"
-        return f"under {self.rule} from rate {self.rate:g} at {self.reference}"
+from jax_rl.study.batches import StudyFit, arm_of, compare_arms
+from jax_rl.study.names import Names
+from jax_rl.study.summary import Arm, BatchResult, Interval, Verdict
+from jax_rl.study.words import RateContext, describe_comparison, describe_interval, time_ratio
 
 
 def decide(
-    fit: StudyFit, results: Sequence[BatchResult], *, clock: str, context: RateContext
+    fit: StudyFit,
+    results: Sequence[BatchResult],
+    *,
+    names: Names,
+    clock: str,
+    context: RateContext,
 ) -> Verdict:
-    """The verdict under one clock, `training` or `elapsed`.
+    """The verdict under one clock, `training` or `elapsed`, over the layouts that `names` has.
 
-    The fastest batch has the smallest batch effect on log time among the batches whose runs all
-    crossed. A batch cannot be told from it when the interval of their time ratio includes 1; a
-    batch with censored runs, when the lower limit of its one-sided ratio does not exceed 1.
+    The fastest arm has the smallest effect on log time among the arms whose runs all crossed. An
+    arm cannot be told from it when the interval of their time ratio includes 1; an arm with
+    censored runs, when the lower limit of its one-sided ratio does not exceed 1. The first layout
+    has the reference. Arms that were run on different devices have no verdict.
     """
-    measure = f"{clock}_time"
-    batches = [result.batch for result in results]
-    if not fit.complete:
-        return Verdict(clock, None, [], False, [_describe_no_fastest(fit)])
-    effects = fit.fits[measure]
-    fastest = min(zip(effects.effects, effects.batches, strict=True))[1]
-    ratios = {
-        batch: _time(compare_batches(fit, batch, against=fastest), clock)
-        for batch in batches
-        if batch != fastest
-    }
-    undistinguished = [b for b in batches if b == fastest or not _is_slower(ratios[b])]
-    inside = min(batches) < fastest < max(batches)
+    arms = [arm_of(result) for result in results if result.layout in names.layouts]
+    complete = [arm for arm in fit.complete if arm in arms]
+    devices = fit.devices_of(*arms)
+    if not complete or len(devices) > 1:
+        words = _describe_devices(devices) if complete else _describe_no_fastest(fit, arms, names)
+        return Verdict(clock, None, None, [], False, [words], [], [])
+    fastest = min(complete, key=fit.fits[f"{clock}_time"].effect)
+    compared = {arm: compare_arms(fit, arm, against=fastest) for arm in arms if arm != fastest}
+    near = [a for a in arms if a == fastest or not _is_slower(time_ratio(compared[a], clock))]
+    batches = [arm.batch for arm in arms if arm.layout == fastest.layout]
     sentences = [
-        *_describe_fastest(fit, results, fastest, clock=clock, context=context),
-        _describe_set(fit, fastest, undistinguished, batches),
-        _describe_range(fastest, undistinguished, batches),
-        *_describe_coarse(results, undistinguished),
-        *_describe_censored(fit, results),
+        *_describe_fastest(fit, arms, fastest, names=names, clock=clock, context=context),
+        _describe_set(fit, fastest, near, count=len(arms), names=names),
+        _describe_range(fastest, near, batches, names=names),
+        *_describe_coarse(results, near, arms, names),
+        *_describe_censored(fit, results, arms, names),
     ]
-    return Verdict(clock, fastest, undistinguished, inside, sentences)
-
-
-def describe_comparison(
-    comparison: Comparison, *, clock: str, context: RateContext, censored: str = ""
-) -> str:
-    """One batch against another, e.g. `×4 batch (64) reaches the target 1.9× sooner: ...`.
-
-    The printed factors multiply: the printed throughput and samples give the printed time, for
-    which they have as many digits as that takes. Under the elapsed clock the throughput is
-    rollouts per elapsed second.
-    """
-    name = f"{format_multiple(comparison.batch / comparison.against)} batch ({comparison.batch})"
-    time, samples = _time(comparison, clock), comparison.samples
-    if time.estimate is None or samples.estimate is None:
-        return f"{name}: no time ratio to {comparison.against}, {censored or 'no shared seed'}."
-    words, throughput, more = _round_factors(samples.estimate, time.estimate, time.bound)
-    unit = "throughput" if clock == "training" else "rollouts per elapsed second"
-    bound = f"{samples.bound} " if samples.bound else ""
-    return (
-        f"{name} reaches the target {words}: {unit} ×{throughput}, samples {bound}×{more}"
-        f" ({context.describe()}{'; ' + censored if censored else ''})."
+    return Verdict(
+        clock=clock,
+        layout=fastest.layout,
+        fastest=fastest.batch,
+        undistinguished=[arm.batch for arm in near if arm.layout == fastest.layout],
+        inside_range=min(batches) < fastest.batch < max(batches),
+        sentences=sentences,
+        arms=near,
+        against_fastest=list(compared.values()),
     )
-
-
-def format_multiple(multiple: float) -> str:
-    """`×4`, or `×1/4` for a smaller batch."""
-    if multiple < 1 and math.isclose(1 / multiple, round(1 / multiple)):
-        return f"×1/{round(1 / multiple)}"
-    return f"×{multiple:g}"
-
-
-def format_factor(value: float, digits: int = 2) -> str:
-    """A positive factor to a number of significant digits, without an exponent."""
-    decimals = max(0, digits - 1 - math.floor(math.log10(value)))
-    return f"{value:.{decimals}f}"
-
-
-def _round_factors(samples: float, time: float, bound: str) -> tuple[str, str, str]:
-    """The time in words, the throughput and the samples, such that the printed ones multiply."""
-    exact = max(time, 1 / time)
-    digits = 2 if exact >= 1.1 else 3
-    factor = format_factor(exact, digits)
-    sooner = time < 1
-    # A factor half-way between two printed ones may never agree; 8 digits are then the end.
-    for precision in range(2, 9):
-        more = format_factor(samples, precision)
-        throughput = format_factor(samples / time, precision)
-        quotient = float(throughput) / float(more)
-        if format_factor(quotient if sooner else 1 / quotient, digits) == factor:
-            break
-    if float(factor) == 1.0 and not bound:
-        return "in the same time", throughput, more
-    if sooner and bound:
-        # At least this time is at most this much sooner.
-        bound = "at most" if bound == "at least" else "at least"
-    words = f"{factor}× {'sooner' if sooner else 'later'}"
-    return f"{bound} {words}".strip(), throughput, more
-
-
-def _time(comparison: Comparison, clock: str) -> Interval:
-    return comparison.training_time if clock == "training" else comparison.elapsed_time
 
 
 def _is_slower(ratio: Interval) -> bool:
@@ -122,109 +58,107 @@ def _is_slower(ratio: Interval) -> bool:
 
 def _describe_fastest(
     fit: StudyFit,
-    results: Sequence[BatchResult],
-    fastest: int,
+    arms: Sequence[Arm],
+    fastest: Arm,
     *,
+    names: Names,
     clock: str,
     context: RateContext,
 ) -> list[str]:
     """The fastest against the reference; if it is the reference, the next one against it."""
-    reference = context.reference
+    reference = Arm(names.layouts[0], context.reference)
     if fastest != reference and reference in fit.censored:
-        comparison = compare_batches(fit, fastest, against=reference)
-        censored = _count_censored(fit, reference)
+        comparison = compare_arms(fit, fastest, against=reference)
+        censored = _count_censored(fit, reference, names)
         return [
-            describe_comparison(comparison, clock=clock, context=context, censored=censored),
-            *_describe_interval(_time(comparison, clock), fastest, reference),
+            describe_comparison(
+                comparison, clock=clock, context=context, names=names, censored=censored
+            ),
+            *describe_interval(comparison, clock, names),
         ]
-    first = f"Batch {fastest} reaches the target first by the {clock} clock"
     if fastest != reference:
-        return [f"{first}; the reference batch {reference} has no finished run to compare with."]
-    sentences = [f"The reference batch ({fastest}) reaches the target first."]
-    others = [b for b in fit.complete if b != fastest]
+        return [
+            f"Batch {names.show(fastest)} reaches the target first by the {clock} clock; the"
+            f" reference batch {names.show(reference)} has no finished run to compare with."
+        ]
+    sentences = [f"The reference batch ({names.show(fastest)}) reaches the target first."]
+    others = [arm for arm in fit.complete if arm != fastest and arm in arms]
     if not others:
         return sentences
-    effects = fit.fits[f"{clock}_time"]
-    second = min(others, key=lambda b: float(effects.effects[effects.batches.index(b)]))
-    comparison = compare_batches(fit, second, against=fastest)
+    second = min(others, key=fit.fits[f"{clock}_time"].effect)
+    comparison = compare_arms(fit, second, against=fastest)
+    words = describe_comparison(comparison, clock=clock, context=context, names=names)
     return [
         *sentences,
-        "Next, the " + describe_comparison(comparison, clock=clock, context=context),
-        *_describe_interval(_time(comparison, clock), second, fastest),
+        f"Next, {'' if names.several else 'the '}{words}",
+        *describe_interval(comparison, clock, names),
     ]
 
 
-def _describe_interval(time: Interval, batch: int, against: int) -> list[str]:
-    ends = {
-        (True, True): "{low} to {high}",
-        (True, False): "{low} or more",
-        (False, True): "{high} or less",
-    }.get((time.low is not None, time.high is not None))
-    if ends is None:
-        return []
-    text = ends.format(
-        low="" if time.low is None else format_factor(time.low),
-        high="" if time.high is None else format_factor(time.high),
-    )
-    return [f"95 % interval of the time of {batch} over that of {against}: {text}."]
-
-
 def _describe_set(
-    fit: StudyFit, fastest: int, undistinguished: Sequence[int], batches: Sequence[int]
+    fit: StudyFit, fastest: Arm, near: Sequence[Arm], *, count: int, names: Names
 ) -> str:
-    others = [batch for batch in undistinguished if batch != fastest]
+    first, others = names.show(fastest), [arm for arm in near if arm != fastest]
     if fit.degrees_of_freedom < 1:
         return (
             "There are no intervals: the runs leave no degrees of freedom (two seeds and two"
-            f" batches that all reach the target are the fewest), so {_join(others)} cannot be"
-            f" told from the fastest, {fastest}."
+            f" batches that all reach the target are the fewest), so {names.join(others)} cannot"
+            f" be told from the fastest, {first}."
             if others
             else "There are no intervals: only one batch was measured."
         )
-    comparisons = len(batches) - 1
     caution = (
-        f" Each of the {comparisons} comparisons has its own 95 % interval, and the fastest was"
+        f" Each of the {count - 1} comparisons has its own 95 % interval, and the fastest was"
         " itself picked from these data; no correction is made for either, so the set may leave"
         " out the truly fastest batch more often than once in 20 studies."
     )
     if others:
-        return f"{_join(others)} cannot be told from the fastest, {fastest}.{caution}"
-    return f"Every other batch is slower than {fastest} beyond its interval.{caution}"
+        return f"{names.join(others)} cannot be told from the fastest, {first}.{caution}"
+    return f"Every other batch is slower than {first} beyond its interval.{caution}"
 
 
-def _describe_range(fastest: int, undistinguished: Sequence[int], batches: Sequence[int]) -> str:
-    if min(batches) < fastest < max(batches):
-        edges = [b for b in (min(batches), max(batches)) if b in undistinguished]
+def _describe_range(
+    fastest: Arm, near: Sequence[Arm], batches: Sequence[int], *, names: Names
+) -> str:
+    """Whether the fastest batch is inside the range of the batches of its layout."""
+    low, high = min(batches), max(batches)
+    span = f"range of {low} to {high}" + (f" in {fastest.layout}" if names.several else "")
+    if low < fastest.batch < high:
+        edges = [a for a in near if a.layout == fastest.layout and a.batch in (low, high)]
         if edges:
             return (
-                f"The fastest batch is inside the range of {min(batches)} to {max(batches)}, but"
-                f" its edge ({_join(edges)}) cannot be told from it."
+                f"The fastest batch is inside the {span}, but its edge ({names.join(edges)})"
+                " cannot be told from it."
             )
-        return f"The optimum is inside the range of {min(batches)} to {max(batches)}."
-    if min(batches) == max(batches):
+        return f"The optimum is inside the {span}."
+    if low == high:
         return "The optimum is not inside the range: only one batch was measured."
-    side, beyond = ("smallest", "smaller") if fastest == min(batches) else ("largest", "larger")
+    side, beyond = ("smallest", "smaller") if fastest.batch == low else ("largest", "larger")
     return (
-        f"The optimum is not inside the range: the fastest batch, {fastest}, is the {side}"
-        f" measured, and a {beyond} one may be faster."
+        f"The optimum is not inside the range: the fastest batch, {names.show(fastest)}, is the"
+        f" {side} measured, and a {beyond} one may be faster."
     )
 
 
-def _describe_coarse(results: Sequence[BatchResult], undistinguished: Sequence[int]) -> list[str]:
-    coarse = [result.batch for result in results if result.too_coarse]
+def _describe_coarse(
+    results: Sequence[BatchResult], near: Sequence[Arm], arms: Sequence[Arm], names: Names
+) -> list[str]:
+    coarse = [arm_of(r) for r in results if r.too_coarse and arm_of(r) in arms]
     if not coarse:
         return []
-    text = f"Too coarse: {_join(coarse)} had fewer than 20 updates to target"
-    if set(coarse) & set(undistinguished):
+    text = f"Too coarse: {names.join(coarse)} had fewer than 20 updates to target"
+    if set(coarse) & set(near):
         text += ", so the fastest, or one that cannot be told from it, is among the too coarse"
     return [text + "."]
 
 
-def _describe_censored(fit: StudyFit, results: Sequence[BatchResult]) -> list[str]:
+def _describe_censored(
+    fit: StudyFit, results: Sequence[BatchResult], arms: Sequence[Arm], names: Names
+) -> list[str]:
     lines = [
-        f"{_count_censored(fit, r.batch)}, > {r.samples_at_least:,.0f} samples"
+        f"{_count_censored(fit, arm_of(r), names)}, > {r.samples_at_least:,.0f} samples"
         for r in results
-        if r.samples_at_least is not None
+        if r.samples_at_least is not None and arm_of(r) in arms
     ]
     if not lines:
         return []
@@ -235,20 +169,22 @@ def _describe_censored(fit: StudyFit, results: Sequence[BatchResult]) -> list[st
     ]
 
 
-def _describe_no_fastest(fit: StudyFit) -> str:
-    if not fit.censored:
+def _describe_devices(devices: Sequence[str]) -> str:
+    return (
+        f"The runs were on different devices ({'; '.join(devices)}), so their throughput and times"
+        " are not compared and there is no verdict; only samples to target are compared."
+    )
+
+
+def _describe_no_fastest(fit: StudyFit, arms: Sequence[Arm], names: Names) -> str:
+    if not arms:
         return "No run has finished, so there is no verdict."
-    counts = "; ".join(_count_censored(fit, batch) for batch in fit.censored)
+    counts = "; ".join(_count_censored(fit, arm, names) for arm in arms)
     return f"In no batch did every run reach the target, so there is no verdict ({counts})."
 
 
-def _count_censored(fit: StudyFit, batch: int) -> str:
-    if not fit.censored[batch]:
+def _count_censored(fit: StudyFit, arm: Arm, names: Names) -> str:
+    if not fit.censored[arm]:
         return ""
-    runs = sum(cell.batch == batch for cell in fit.cells)
-    return f"{fit.censored[batch]} of {runs} runs of {batch} censored"
-
-
-def _join(batches: Sequence[int]) -> str:
-    words = [str(batch) for batch in batches]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    runs = len(fit.cells_of(arm))
+    return f"{fit.censored[arm]} of {runs} runs of {names.show(arm)} censored"

@@ -15,7 +15,7 @@ from jax_rl.config import CheckpointConfig
 from jax_rl.errors import UserError
 from jax_rl.learner.update import TrainState
 from jax_rl.model.weights import Weights
-from jax_rl.trainer.loop import Position
+from jax_rl.trainer.position import Position
 
 FOLDER = "checkpoints"
 
@@ -63,8 +63,11 @@ class Checkpoints:
         step = self._manager.latest_step()
         return None if step is None else int(step)
 
-    def restore(self, abstract: TrainState) -> tuple[TrainState, HostState]:
+    def restore(self, abstract: TrainState, *, vocab: int) -> tuple[TrainState, HostState]:
         """The newest complete checkpoint, laid out as `abstract` says on the mesh in context.
+
+        Rows of the embedding past `vocab` are padding: zeros, as many as the layout needs, whatever
+        was saved.
 
         Raises:
           UserError: there is none, or it is of another model.
@@ -76,11 +79,14 @@ class Checkpoints:
                 " to go on from"
             )
         args = self._ocp.args
+        placed = _place(abstract)
         try:
+            padded = self._is_padded_otherwise(step, placed, vocab)
             restored: Any = self._manager.restore(
                 step,
                 args=args.Composite(
-                    state=args.StandardRestore(_place(abstract)), host=args.JsonRestore()
+                    state=args.StandardRestore(placed, strict=not padded),
+                    host=args.JsonRestore(),
                 ),
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -94,6 +100,11 @@ class Checkpoints:
             phases=host["phases"],
             hidden=host["hidden"],
         )
+
+    def _is_padded_otherwise(self, step: int, placed: TrainState, vocab: int) -> bool:
+        with self._ocp.StandardCheckpointer() as reader:
+            stored = reader.metadata(self._manager.directory / str(step) / "state")
+        return _differ_by_padding(stored.item_metadata.tree, placed, vocab)
 
     def close(self) -> None:
         """Releases what the manager holds."""
@@ -119,11 +130,42 @@ def _place(abstract: TrainState) -> TrainState:
     return placed
 
 
-def restore_weights(directory: Path, abstract: TrainState) -> Weights:
-    """The stored weights of a run's newest checkpoint."""
+def _differ_by_padding(stored: Any, placed: TrainState, vocab: int) -> bool:
+    """Whether arrays have other shapes on disk, if only by the padding of the vocabulary.
+
+    Raises:
+      ValueError: they differ by more.
+    """
+    shapes = {_name(path): leaf.shape for path, leaf in _list_leaves(stored)}
+    differ = False
+    for path, leaf in _list_leaves(placed):
+        name, shape = _name(path), shapes.get(_name(path))
+        if shape is None or tuple(shape) == leaf.shape:
+            continue  # what is missing is refused by the restore itself
+        table = name[-1] in ("embedding", "head") and tuple(shape[1:]) == leaf.shape[1:]
+        if not table or min(shape[0], leaf.shape[0]) < vocab:
+            raise ValueError(f"{'.'.join(name)} is {tuple(shape)} on disk and {leaf.shape} here")
+        differ = True
+    return differ
+
+
+def _list_leaves(tree: Any) -> list[tuple[Any, Any]]:
+    leaves: list[tuple[Any, Any]] = jax.tree_util.tree_leaves_with_path(tree)
+    return leaves
+
+
+def _name(path: Any) -> tuple[str, ...]:
+    """A leaf's place, the same for dataclasses, tuples and dicts."""
+    return tuple(
+        str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path
+    )
+
+
+def restore_weights(directory: Path, abstract: TrainState, *, vocab: int) -> Weights:
+    """The stored weights of a run's newest checkpoint; see `Checkpoints.restore`."""
     checkpoints = Checkpoints(directory, CheckpointConfig())
     try:
-        state, _ = checkpoints.restore(abstract)
+        state, _ = checkpoints.restore(abstract, vocab=vocab)
     finally:
         checkpoints.close()
     return state.weights

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 
 from jax_rl.config_file import config_to_dict
+from jax_rl.hosts.xla_flags import recorded_flags
 from jax_rl.model.weights import count_parameters
 from jax_rl.records import End, Start, Validation
 from jax_rl.trainer.host import (
@@ -50,7 +51,7 @@ def describe_start(
     device = setup.mesh.devices.flat[0]
     sizes = {"axis_sizes": dict(setup.mesh.shape)}
     return Start(
-        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         config=config_to_dict(config),
         layout=setup.layout.as_dict() | sizes,
         batch_plan=dataclasses.asdict(setup.plan),
@@ -65,22 +66,25 @@ def describe_start(
         process_count=jax.process_count(),
         host=describe_host(),
         versions=describe_versions(),
-        xla_flags=os.environ.get("XLA_FLAGS", ""),
+        flags=recorded_flags(os.environ),
         git_revision=describe_revision(),
         resumed_at_samples=resumed_at,
         notes=notes,
     )
 
 
-def describe_end(loop: Loop, *, reason: str, compiled: dict[str, int]) -> End:
+def describe_end(loop: Loop, *, reason: str, compiled: dict[str, int], since: str) -> End:
     """The totals of a run whose clock has stopped.
 
     Args:
       loop: at its end.
       reason: why it ended.
       compiled: how often each program was compiled.
+      since: time of the run's first start.
     """
     clock, position = loop.clock, loop.position
+    begun = datetime.datetime.fromisoformat(since)
+    wall = (datetime.datetime.now(datetime.UTC) - begun).total_seconds()
     return End(
         reason=reason,
         samples=position.samples,
@@ -91,9 +95,10 @@ def describe_end(loop: Loop, *, reason: str, compiled: dict[str, int]) -> End:
         training_seconds=clock.training,
         phases=clock.totals,
         hidden=clock.hidden,
+        goodput=clock.training / max(wall, clock.elapsed),
         compiled=compiled,
         load_average=load_average(),
-        peak_memory_bytes=peak_memory_bytes(loop.setup.mesh.devices.flat[0]),
+        peak_memory_bytes=peak_memory_bytes(loop.setup.mesh.local_devices[0]),
     )
 
 

@@ -6,25 +6,24 @@ runs. The moments at which results become ready are the borders between the phas
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_rl.errors import UserError
+from jax_rl.hosts.channel import Channel
 from jax_rl.learner.metrics import Metrics, fetch_values
-from jax_rl.learner.schedule import rate_at
 from jax_rl.learner.update import TrainState
 from jax_rl.mesh.batch_plan import BatchPlan
 from jax_rl.model.weights import Weights
 from jax_rl.records import Iteration, Validation
 from jax_rl.rewards.base import Problem
-from jax_rl.rewards.score import Scores
-from jax_rl.sampler.generate import Prompts, Rollouts
-from jax_rl.sampler.waves import PromptRows, split_waves
-from jax_rl.tasks.prompts import problem_batches
+from jax_rl.sampler.generate import Rollouts
 from jax_rl.trainer.clock import Cut, PhaseClock
+from jax_rl.trainer.feed import Feed, ForcedLengths, make_key, make_validation_batch
+from jax_rl.trainer.lengths import count_lengths
+from jax_rl.trainer.position import Position, Schedule
 from jax_rl.trainer.programs import Programs
 from jax_rl.trainer.rollout import (
     Responses,
@@ -35,57 +34,23 @@ from jax_rl.trainer.rollout import (
     join_responses,
     read_responses,
 )
-from jax_rl.trainer.scoring import PendingScores, Scorer, join_scores
-from jax_rl.trainer.setup import PolicySetup, RunSetup
-
-_TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Position:
-    """How far a run has come; saved with every checkpoint."""
-
-    iteration: int = 0
-    samples: int = 0  # rollouts generated
-    learnt: int = 0  # of them, with a part in a gradient
-    update: int = 0  # optimizer updates
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """The learning rate of this run."""
-
-    peak: float
-    warmup: int  # updates
-
-    def rates(self, update: int, count: int) -> list[float]:
-        """Rates of `count` updates from `update` (0 for the first) on."""
-        return [rate_at(update + i, peak=self.peak, warmup=self.warmup) for i in range(count)]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Batch:
-    """The prompts of one iteration, on the host and on the mesh."""
-
-    problems: list[Problem]
-    waves: tuple[Prompts, ...]
+from jax_rl.trainer.scoring import (
+    PendingScores,
+    ScoredBatch,
+    Scorer,
+    exchange_scores,
+    join_scores,
+)
+from jax_rl.trainer.setup import RunSetup
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pending:
     """An iteration whose update has been dispatched."""
 
-    responses: Responses
-    scores: Scores
+    batch: ScoredBatch
     metrics: Metrics
     rate: float
-
-
-def make_key(seed: int, *, validation: bool, setup: PolicySetup) -> jax.Array:
-    """The threefry key of a seed, on every device; training and validation never share one."""
-    stream = _VALIDATION_STREAM if validation else _TRAINING_STREAM
-    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), stream)
-    return jax.device_put(key, NamedSharding(setup.mesh, PartitionSpec()))
 
 
 class FailedRewardsError(UserError):
@@ -110,6 +75,8 @@ class Loop:
         position: Position,
         clock: PhaseClock,
         scorer: Scorer,
+        channel: Channel,
+        forced_lengths: ForcedLengths | None = None,
     ):
         """Makes keys and the first prompts ready; the mesh is the one in context.
 
@@ -122,22 +89,22 @@ class Loop:
           position: where the run stands, its first iteration after it.
           clock: charged with every second.
           scorer: of responses.
+          channel: between the processes of the program.
+          forced_lengths: how long responses are made; None: until an end token. The programs are
+            compiled for the one or for the other.
         """
         self.setup, self.programs = setup, programs
         self.state, self.position, self.clock = state, position, clock
         self._reference, self._schedule, self._scorer = reference, schedule, scorer
+        self.channel = channel
         config = setup.config
         self._key = make_key(config.run.seed, validation=False, setup=setup)
         self._validation_key = make_key(config.validation.seed, validation=True, setup=setup)
-        self._temperature = setup.put_scalar(config.sampler.temperature)
-        self._validation_temperature = setup.put_scalar(config.validation.temperature or 1.0)
-        self._validation_batch = self._make_validation_batch()
-        self._problems: Iterator[tuple[int, list[Problem]]] = problem_batches(
-            setup.training(config.run.seed),
-            prompts=setup.plan.prompts,
-            start_group=position.iteration * setup.plan.prompts,
-        )
-        self._next = self._make_batch()
+        self._temperature = setup.put_whole(config.sampler.temperature)
+        self._validation_temperature = setup.put_whole(config.validation.temperature or 1.0)
+        self._validation_batch = make_validation_batch(setup)
+        self._feed = Feed(setup, iteration=position.iteration, forced_lengths=forced_lengths)
+        self._next = self._feed.make_batch()
         self._sampler_weights: Weights | None = None
         self._pending: _Pending | None = None
         self.first_failure: str | None = None  # of a reward, in words
@@ -152,7 +119,7 @@ class Loop:
         weights = self._dispatch_sync()
         if self._pending is None:
             # Nothing else runs: what dispatching takes is part of generating.
-            self.clock.enter("generate")
+            self._enter("generate")
         rollouts, steps = generate(
             self.programs.sampler, weights, batch.waves, self._key, self._temperature
         )
@@ -168,22 +135,22 @@ class Loop:
         reference = None
         if self.programs.score is not None:
             reference = self.programs.score(self._reference, joined, self._temperature)
-        scores = self._gather(pending, finished)
-        self.clock.enter("learn")
+        scored = self._gather(responses, pending, finished)
+        self._enter("learn")
         rates = self._schedule.rates(self.position.update, setup.plan.updates)
         self.state, metrics = self.programs.update(
             self.state,
             joined,
-            setup.put_rows(scores.rewards),
-            setup.put_rows(scores.valid),
-            setup.put_rows(np.asarray(rates, np.float32)),
+            setup.put_whole(scored.scores.rewards),
+            setup.put_whole(scored.scores.valid),
+            setup.put_whole(np.asarray(rates, np.float32)),
             self._temperature,
             reference,
         )
-        self._pending = _Pending(responses, scores, metrics, rates[-1])
+        self._pending = _Pending(scored, metrics, rates[-1])
         self._advance()
         with self.clock.hide("prompts", busy=lambda: not is_ready(self.state.weights)):
-            self._next = self._make_batch()
+            self._next = self._feed.make_batch()
         return finished
 
     def drain(self) -> Iteration | None:
@@ -197,6 +164,7 @@ class Loop:
           FailedRewardsError: the reward failed on every response.
         """
         setup = self.setup
+        assert self.programs.validation is not None, "compiled without the validation's sampler"
         weights = self._dispatch_sync()
         rollouts, steps = generate(
             self.programs.validation,
@@ -215,13 +183,15 @@ class Loop:
             plan=setup.validation_plan,
             phase="validate",
         )
-        scores = self._gather(pending, finished)
+        scored = self._gather(responses, pending, finished)
         # The set is filled up to whole shards with repeated prompts, which do not count.
         count = len(setup.validation) * setup.validation_plan.group
-        valid = scores.valid[:count]
+        valid = scored.scores.valid[:count]
         # A failed reward is 0 here: left out, a verifier that fails on wrong answers would end
         # the run at its target.
-        score = float(np.mean(np.where(valid, scores.rewards[:count], 0.0), dtype=np.float64))
+        score = float(
+            np.mean(np.where(valid, scored.scores.rewards[:count], 0.0), dtype=np.float64)
+        )
         self.clock.enter("other")
         return finished, Validation(
             samples=self.position.samples,
@@ -230,7 +200,7 @@ class Loop:
             score=score,
             rollouts=count,
             failed_rewards=int(np.sum(~valid)),
-            mean_length=float(np.mean(responses.lengths[:count])),
+            mean_length=float(np.mean(scored.lengths[:count])),
             elapsed_seconds=elapsed,
             training_seconds=training,
             seconds=self.clock.totals["validate"] - before,
@@ -238,9 +208,7 @@ class Loop:
 
     def close(self) -> None:
         """Ends the thread that reads prompts ahead."""
-        close = getattr(self._problems, "close", None)
-        if close is not None:
-            close()
+        self._feed.close()
 
     def _submit(
         self,
@@ -262,22 +230,36 @@ class Loop:
         for number, (responses, own) in enumerate(fetched, 1):
             waves.append(responses)
             if number == len(rollouts):
-                self.clock.enter(phase)
+                self._enter(phase)
             with self.clock.hide("reward", busy=lambda: not is_ready(rollouts[-1])):
                 pending.append(
                     self._scorer.submit(own, read_responses(self.setup.tokenizer, responses))
                 )
-        return join_responses(waves), pending
+        return join_responses(waves, wave=plan.wave), pending
 
-    def _gather(self, pending: Sequence[PendingScores], finished: Iteration | None) -> Scores:
-        """Waits for the scores of all waves."""
+    def _gather(
+        self, responses: Responses, pending: Sequence[PendingScores], finished: Iteration | None
+    ) -> ScoredBatch:
+        """Waits for the scores of all waves, here and on the other processes."""
         try:
-            parts = [part.result() for part in pending]
-            scores = join_scores(parts, name=self.setup.task.name)
+            own = join_scores([part.result() for part in pending])
+        except UserError as error:
+            if self.channel.count > 1:
+                raise  # of this process alone, so that nothing can be saved together
+            raise FailedRewardsError(str(error), finished) from error
+        try:
+            scored = exchange_scores(
+                responses, own, channel=self.channel, name=self.setup.task.name
+            )
         except UserError as error:
             raise FailedRewardsError(str(error), finished) from error
-        self.first_failure = self.first_failure or scores.first_failure
-        return scores
+        self.first_failure = self.first_failure or scored.scores.first_failure
+        return scored
+
+    def _enter(self, phase: str) -> None:
+        """Charges the clock, and tells the other processes what this one is at."""
+        self.clock.enter(phase)
+        self.channel.report(f"iteration {self.position.iteration + 1}: {phase}")
 
     def _dispatch_sync(self) -> Weights:
         if self._sampler_weights is None:
@@ -291,13 +273,13 @@ class Loop:
         """
         pending, self._pending = self._pending, None
         metrics = fetch(pending.metrics) if pending is not None else {}
-        self.clock.enter("sync")
+        self._enter("sync")
         if pending is not None:
             # Only here: all seconds since the record before belong to this iteration's.
             cut = self.clock.cut()
         if synced is not None:
             jax.block_until_ready(synced["final_norm"])
-        self.clock.enter(then)
+        self._enter(then)
         if pending is None:
             return None
         return self._describe(pending, fetch_values(metrics), cut)
@@ -313,7 +295,7 @@ class Loop:
 
     def _describe(self, pending: _Pending, metrics: dict[str, float], cut: Cut) -> Iteration:
         """The record of the iteration whose update has just ended."""
-        responses, position = pending.responses, self.position
+        batch, position = pending.batch, self.position
         learnt = position.learnt + round(metrics.pop("counted") * self.setup.plan.size)
         self.position = dataclasses.replace(position, learnt=learnt)
         return Iteration(
@@ -326,25 +308,14 @@ class Loop:
             training_seconds=cut.training,
             phases=cut.phases,
             hidden=cut.hidden,
-            tokens=int(responses.lengths.sum()),
-            decode_steps=responses.decode_steps,
-            mean_length=float(responses.lengths.mean()),
-            p95_length=float(np.quantile(responses.lengths, 0.95)),
-            truncated=float(1.0 - responses.ended.mean()),
-            failed_rewards=pending.scores.failures,
-            reward_timeouts=pending.scores.timeouts,
+            tokens=int(batch.lengths.sum()),
+            decode_steps=batch.decode_steps,
+            mean_length=float(batch.lengths.mean()),
+            p95_length=float(np.quantile(batch.lengths, 0.95)),
+            truncated=float(1.0 - batch.ended.mean()),
+            failed_rewards=batch.scores.failures,
+            reward_timeouts=batch.scores.timeouts,
             kl=metrics.pop("kl", None),
+            length_counts=count_lengths(batch.lengths, self.setup.config.task.max_response_length),
             **metrics,
         )
-
-    def _make_batch(self) -> _Batch:
-        first_group, problems = next(self._problems)
-        rows = PromptRows(*self.setup.encode(problems), first_group)
-        return _Batch(problems, split_waves(rows, self.setup.plan, self.setup.sharding))
-
-    def _make_validation_batch(self) -> _Batch:
-        setup = self.setup
-        count = setup.validation_plan.prompts
-        problems = [setup.validation[i % len(setup.validation)] for i in range(count)]
-        rows = PromptRows(*setup.encode(problems), 0)
-        return _Batch(problems, split_waves(rows, setup.validation_plan, setup.sharding))

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 
 from jax_rl.config import Config, ModelConfig
 from jax_rl.learner.update import SCORE_CHUNK
-from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
+from jax_rl.mesh.batch_plan import BatchPlan
 from jax_rl.mesh.layout import Layout
 from jax_rl.model.cache import CACHE_AXES
 from jax_rl.model.weights import Weight, describe_weights
+from jax_rl.trainer.specs import plan_validation
 
 _FLOAT32 = 4  # bytes
 _MOMENTS = 2  # of Adam
@@ -98,7 +99,7 @@ def plan_memory(
     """
     model = config.model
     stored = count_stored_bytes(model, layout, sizes)
-    waves = (plan, _plan_validation_wave(config, layout, sizes))
+    waves = (plan, plan_validation(config, layout, sizes))
     prompt, response = config.task.max_prompt_length, config.task.max_response_length
     columns = prompt + response
     rows = plan.microbatch // plan.shards
@@ -106,13 +107,15 @@ def plan_memory(
         weights=stored,
         moments=_MOMENTS * stored,
         reference=stored if config.objective.kl_coefficient > 0 else 0,
-        sampler=count_sampler_bytes(model, layout, sizes),
+        sampler=count_sampler_bytes(model, layout.decoding, sizes),
         cache=max(
             count_cache_bytes(model, layout, sizes, rows=wave.wave, columns=columns)
             for wave in waves
         ),
         sampling=max(
-            estimate_sampling_bytes(model, wave, layout, sizes, prompt=prompt, response=response)
+            estimate_sampling_bytes(
+                model, wave, layout.decoding, sizes, prompt=prompt, response=response
+            )
             for wave in waves
         ),
         gradients=_GRADIENTS * stored,
@@ -139,7 +142,7 @@ def count_cache_bytes(
 ) -> int:
     """Bytes of the keys and values of `rows` rows on each device."""
     shape = (rows, model.kv_heads, columns, model.head_dim)
-    parts = _count_parts(layout.compute_spec(CACHE_AXES), sizes)
+    parts = _count_parts(layout.cache_spec(CACHE_AXES), sizes)
     return 2 * model.layers * math.prod(shape) // parts * _width(model)
 
 
@@ -159,7 +162,7 @@ def estimate_sampling_bytes(
     """
     parts = _Parts.of(layout, sizes)
     short = count_cache_bytes(model, layout, sizes, rows=plan.prefill_rows, columns=prompt)
-    rows = plan.prefill_rows // plan.shards
+    rows = plan.prefill_rows // plan.decoding_shards
     prefill = short + _forward_bytes(model, parts, rows=rows, queries=prompt, keys=prompt)
     rows = plan.rows_per_shard
     logits = _LOGITS * rows * model.vocab // parts.vocab * _FLOAT32
@@ -272,15 +275,6 @@ def _count_in_use(
     weights = jax.tree.leaves(described)
     count = sum(_share(w, layout.compute_spec(w.axes), sizes) for w in weights)
     return count * _width(model)
-
-
-def _plan_validation_wave(config: Config, layout: Layout, sizes: Mapping[str, int]) -> BatchPlan:
-    """One wave of the validation set."""
-    validation = config.validation
-    group = validation.samples_per_prompt
-    wave = validation.wave or validation.prompts * group
-    batch = dataclasses.replace(config.batch, size=wave, group=group, updates=1, microbatch=0)
-    return plan_batch(dataclasses.replace(batch, wave=wave), layout, sizes)
 
 
 def _share(weight: Weight, spec: jax.sharding.PartitionSpec, sizes: Mapping[str, int]) -> int:

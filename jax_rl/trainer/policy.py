@@ -15,7 +15,7 @@ from jax_rl.text.base import Tokenizer
 from jax_rl.text.characters import CharTokenizer
 from jax_rl.text.pretrained import load_tokenizer
 
-_NOT_SHAPE = ("checkpoint", "compute_dtype", "remat")
+_NOT_SHAPE = ("checkpoint", "compute_dtype", "padded_vocab", "remat")
 """Fields of the model that no checkpoint gives."""
 
 

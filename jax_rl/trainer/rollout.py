@@ -1,7 +1,7 @@
 """Generates with compiled programs and brings to the host what rewards need."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,8 +17,9 @@ from jax_rl.trainer.programs import SamplerPrograms
 
 @dataclasses.dataclass(frozen=True)
 class Responses:
-    """Sampled responses on the host."""
+    """Sampled responses on the host: those that this process scores, all of them if it is alone."""
 
+    rows: np.ndarray  # [n] int64, places in the wave, or in the batch once waves are joined
     tokens: np.ndarray  # [n, t] int32
     lengths: np.ndarray  # [n] int32
     ended: np.ndarray  # [n] bool
@@ -28,6 +29,49 @@ class Responses:
 def fetch(tree: Any) -> Any:
     """Device to host: the one place where the loop waits for the devices' values."""
     return jax.device_get(tree)
+
+
+def fetch_rows(
+    arrays: tuple[jax.Array, ...], beside: jax.Array
+) -> tuple[np.ndarray, tuple[np.ndarray, ...], np.ndarray]:
+    """The rows of a batch that are this process' own, and their values.
+
+    Args:
+      arrays: [n, ...], all split alike along their first axis and along no other.
+      beside: what is whole on every device, fetched along.
+
+    Returns:
+      the rows [m], ascending, the arrays' values [m, ...], and that of `beside`; every row of the
+      batch is the own one of exactly one process.
+    """
+    first = arrays[0]
+    if first.is_fully_addressable:
+        return np.arange(first.shape[0]), *fetch((arrays, beside))
+    rows = _list_own_rows(first.sharding.devices_indices_map(first.shape), first.shape[0])
+    return rows, tuple(_take_rows(array, rows) for array in arrays), fetch(beside)
+
+
+def _list_own_rows(indices: Mapping[jax.Device, Any], count: int) -> np.ndarray:
+    """Rows that several processes hold are dealt out among them in equal parts."""
+    holders: dict[tuple[int, int], set[int]] = {}
+    for device, index in indices.items():
+        start, stop, _ = index[0].indices(count)
+        holders.setdefault((start, stop), set()).add(device.process_index)
+    own: list[np.ndarray] = []
+    for (start, stop), processes in sorted(holders.items()):
+        order = sorted(processes)
+        if jax.process_index() in processes:
+            parts = np.array_split(np.arange(start, stop), len(order))
+            own.append(parts[order.index(jax.process_index())])
+    return np.concatenate(own)
+
+
+def _take_rows(array: jax.Array, rows: np.ndarray) -> np.ndarray:
+    """These rows of an array, from the shards that this process holds."""
+    values = np.empty((array.shape[0], *array.shape[1:]), array.dtype)
+    for shard in array.addressable_shards:
+        values[shard.index] = np.asarray(shard.data)
+    return values[rows]
 
 
 def generate(
@@ -67,7 +111,7 @@ def fetch_waves(
     plan: BatchPlan,
     max_prompt_length: int,
 ) -> Iterator[tuple[Responses, list[Problem]]]:
-    """Waits for wave after wave; its responses, and the problem of each of them.
+    """Waits for wave after wave; this process' responses, and the problem of each of them.
 
     Args:
       rollouts: of each wave, dispatched.
@@ -78,21 +122,23 @@ def fetch_waves(
     """
     per_wave = plan.wave // plan.group
     for number, (wave, step) in enumerate(zip(rollouts, steps, strict=True)):
-        tokens, lengths, ended, count = fetch((wave.tokens, wave.lengths, wave.ended, step))
-        own = problems[number * per_wave : (number + 1) * per_wave]
+        split = (wave.tokens, wave.lengths, wave.ended)
+        rows, (tokens, lengths, ended), count = fetch_rows(split, step)
+        of_wave = problems[number * per_wave : (number + 1) * per_wave]
         yield (
-            Responses(tokens[:, max_prompt_length:], lengths, ended, int(count)),
-            [problem for problem in own for _ in range(plan.group)],
+            Responses(rows, tokens[:, max_prompt_length:], lengths, ended, int(count)),
+            [of_wave[row // plan.group] for row in rows],
         )
 
 
-def join_responses(waves: Sequence[Responses]) -> Responses:
-    """The responses of all waves as one batch."""
+def join_responses(waves: Sequence[Responses], *, wave: int) -> Responses:
+    """The responses of all waves, of `wave` rows each, as one batch."""
     return Responses(
-        tokens=np.concatenate([wave.tokens for wave in waves]),
-        lengths=np.concatenate([wave.lengths for wave in waves]),
-        ended=np.concatenate([wave.ended for wave in waves]),
-        decode_steps=sum(wave.decode_steps for wave in waves),
+        rows=np.concatenate([part.rows + number * wave for number, part in enumerate(waves)]),
+        tokens=np.concatenate([part.tokens for part in waves]),
+        lengths=np.concatenate([part.lengths for part in waves]),
+        ended=np.concatenate([part.ended for part in waves]),
+        decode_steps=sum(part.decode_steps for part in waves),
     )
 
 

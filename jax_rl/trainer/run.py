@@ -1,8 +1,8 @@
 """One training run, from a configuration to its record."""
 
 import contextlib
+import dataclasses
 import importlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,37 +10,45 @@ import jax
 
 from jax_rl.config import Config
 from jax_rl.config_checks import validate
-from jax_rl.config_file import config_to_dict
-from jax_rl.errors import DivergedError, UserError
+from jax_rl.errors import DivergedError
+from jax_rl.hosts.channel import Channel, open_channel
 from jax_rl.learner.schedule import warmup_note, warmup_updates
 from jax_rl.learner.update import init_state
 from jax_rl.records import (
-    FILE_NAME,
     Checkpoint,
     Event,
-    Iteration,
+    NullWriter,
     RecordWriter,
     RunRecord,
+    Trace,
     Validation,
-    read_run,
 )
-from jax_rl.trainer.checkpoints import Checkpoints, HostState, has_checkpoint
+from jax_rl.trainer.checkpoints import Checkpoints, HostState
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.describe import RateOrigin, describe_end, describe_outcome, describe_start
+from jax_rl.trainer.directory import open_directory, read_shared_run
+from jax_rl.trainer.fit import (
+    check_fits,
+    count_bytes,
+    explain_out_of_memory,
+    find_capacity,
+    is_out_of_memory,
+    list_needs,
+)
 from jax_rl.trainer.host import count_compiles, keep_freed_memory
-from jax_rl.trainer.loop import FailedRewardsError, Loop, Position, Schedule
+from jax_rl.trainer.journal import Journal
+from jax_rl.trainer.loop import FailedRewardsError, Loop
+from jax_rl.trainer.position import Position, Schedule
 from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
 from jax_rl.trainer.scoring import Scorer, open_scorer
 from jax_rl.trainer.setup import RunSetup, prepare_run
 from jax_rl.trainer.start import check_starting_weights, make_starting_weights
 from jax_rl.trainer.steady import measure_steady
+from jax_rl.trainer.tracing import Tracer, take_request
 
 StopRule = Callable[[Sequence[Validation], float], str | None]
 """Validations so far and the target; a reason to end, or None to go on."""
-
-_RESUMABLE = ("budget", "checkpoint", "study")
-"""Tables of the configuration that a resumed run may change."""
 
 
 def stop_at_target(validations: Sequence[Validation], target: float) -> str | None:
@@ -58,6 +66,7 @@ def train(
     stop: StopRule = stop_at_target,
     steady_seconds: float = 0.0,
     label: str = "train",
+    channel: Channel | None = None,
 ) -> RunRecord:
     """Trains until the target, the sample budget or the time budget is reached.
 
@@ -70,6 +79,7 @@ def train(
       stop: when to end before the budgets.
       steady_seconds: length of a separate throughput measurement afterwards; 0: none.
       label: first word of the progress line.
+      channel: between the processes of the program; left out, one is opened.
 
     Returns:
       the run's record, read back.
@@ -78,116 +88,83 @@ def train(
       UserError: the configuration does not fit, the directory is taken, or training failed in
         a way that the message explains. What has been written stays.
     """
-    directory = Path(directory)
     validate(config)
+    with contextlib.nullcontext(channel) if channel else open_channel() as channel:
+        return _train(
+            config,
+            Path(directory),
+            channel,
+            resume=resume,
+            progress=progress,
+            origin=origin,
+            stop=stop,
+            steady_seconds=steady_seconds,
+            label=label,
+        )
+
+
+def _train(
+    config: Config,
+    directory: Path,
+    channel: Channel,
+    *,
+    resume: bool,
+    progress: bool,
+    origin: RateOrigin | None,
+    stop: StopRule,
+    steady_seconds: float,
+    label: str,
+) -> RunRecord:
     setup = prepare_run(config)
     setup.training(config.run.seed)  # a task with nothing to train on is refused before any work
     if jax.default_backend() == "cpu":
         keep_freed_memory()
-    earlier = _check_directory(directory, setup.config, resume=resume)
+    earlier = open_directory(directory, setup.config, resume=resume, channel=channel)
     if earlier is None or config.objective.kl_coefficient > 0:
         check_starting_weights(setup)
-    writer = RecordWriter(directory)
-    try:
-        with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:
-            run = _Run(setup, directory, writer, earlier, origin, progress, label, scorer)
-            run.go(stop, steady_seconds)
-    finally:
-        writer.close()
-    return read_run(directory)
+    writes = channel.index == 0
+    writer = RecordWriter(directory) if writes else NullWriter()
+    line = ProgressLine(label, sample_budget=config.budget.samples, enabled=progress and writes)
+    with (
+        contextlib.closing(writer),
+        jax.set_mesh(setup.mesh),
+        open_scorer(setup) as scorer,
+        contextlib.closing(Tracer(directory)) as tracer,
+    ):
+        parts = _Parts(setup, directory, Journal(writer, line), scorer, tracer, channel)
+        run = _Run(parts, earlier, origin)
+        run.go(stop, steady_seconds)
+    return read_shared_run(directory, channel)
 
 
-def _check_directory(directory: Path, config: Config, *, resume: bool) -> RunRecord | None:
-    """The record to go on from, or None for a new run."""
-    record = directory / FILE_NAME
-    # A run killed before its first event has left an empty file.
-    present = record.exists() and record.stat().st_size > 0
-    if not resume:
-        if present:
-            how = (
-                "continue it with --resume, or choose another --dir"
-                if has_checkpoint(directory)
-                else "it has no checkpoint to go on from: delete it, or choose another --dir"
-            )
-            raise UserError(f"{directory} already holds a run; {how}")
-        return None
-    if not present:
-        raise UserError(f"{directory}: there is no run to resume; leave --resume out to start one")
-    earlier = read_run(directory)
-    old, new = earlier.start.config, config_to_dict(config)
-    for table in new:
-        for field in new[table]:
-            was = old.get(table, {}).get(field)
-            if table not in _RESUMABLE and was != new[table][field]:
-                raise UserError(
-                    f"{directory}: {table}.{field} was {was!r} and is now {new[table][field]!r};"
-                    f" a resumed run may only change {', '.join(_RESUMABLE)}"
-                )
-    return earlier
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """What a run works with."""
+
+    setup: RunSetup
+    directory: Path
+    journal: Journal
+    scorer: Scorer
+    tracer: Tracer
+    channel: Channel
 
 
 class _Run:
     """The parts of a run that live as long as it does."""
 
-    def __init__(
-        self,
-        setup: RunSetup,
-        directory: Path,
-        writer: RecordWriter,
-        earlier: RunRecord | None,
-        origin: RateOrigin | None,
-        progress: bool,
-        label: str,
-        scorer: Scorer,
-    ):
-        self.scorer = scorer
-        self.setup, self.config = setup, setup.config
-        self.writer = writer
-        self.checkpoints = Checkpoints(directory, setup.config.checkpoint)
-        self.line = ProgressLine(label, sample_budget=setup.config.budget.samples, enabled=progress)
-        self.validations: list[Validation] = []
-        self.failure: str | None = None
-        self.compiler = Compiler(self.record)
+    def __init__(self, parts: _Parts, earlier: RunRecord | None, origin: RateOrigin | None):
+        self.parts, self.setup, self.config = parts, parts.setup, parts.setup.config
+        self.journal, self.line, self.channel = parts.journal, parts.journal.line, parts.channel
+        self.checkpoints = Checkpoints(parts.directory, parts.setup.config.checkpoint)
+        self.compiler = Compiler(self.journal.record)
         self._saved_at = 0
         self._saved_elapsed = 0.0
         self._compiles_of_saves = 0
-        self._told_failure = False
         self._begin(earlier, origin)
 
     def record(self, event: Event | None) -> None:
-        """Writes an event, shows it, and notices numbers that are not finite."""
-        if event is None:
-            return
-        self.writer.write(event)
-        if isinstance(event, Iteration):
-            self.line.show_iteration(event)
-            if event.failed_rewards:
-                self._tell_failure(
-                    f"iteration {event.iteration}: {event.failed_rewards} rewards failed and their"
-                    " rollouts are masked"
-                )
-            # The norm of the update is the first to show that the weights are lost.
-            numbers = (event.loss, event.grad_norm, event.update_norm)
-            if self.failure is None and not all(map(math.isfinite, numbers)):
-                self.failure = (
-                    f"iteration {event.iteration}: loss {event.loss}, gradient norm"
-                    f" {event.grad_norm}, update norm {event.update_norm};"
-                    " a lower optimizer.learning_rate is the first thing to try"
-                )
-        elif isinstance(event, Validation):
-            self.validations.append(event)
-            self.line.show_validation(event)
-            if event.failed_rewards:
-                self._tell_failure(
-                    f"validation at {event.samples} samples: {event.failed_rewards} rewards failed"
-                    " and count as 0"
-                )
-
-    def _tell_failure(self, what: str) -> None:
-        """Once a run; the record has the numbers of every time."""
-        if not self._told_failure:
-            self._told_failure = True
-            self.line.announce(f"{what}; the first: {self.loop.first_failure}")
+        """Takes an event of the loop."""
+        self.journal.record(event, first_failure=self.loop.first_failure)
 
     def go(self, stop: StopRule, steady_seconds: float) -> None:
         """The loop from where the run stands to its end."""
@@ -196,29 +173,75 @@ class _Run:
             contextlib.closing(self.loop),
             count_compiles() as compiles,
         ):
-            if self.loop.position.samples == 0:
-                self._validate()
-            while (reason := self._find_reason(stop)) is None:
-                with self._keep_what_was_learnt():
-                    self.record(self.loop.iterate())
-                if self.loop.position.samples % self.config.validation.every_samples == 0:
-                    self._validate()
-                if self._checkpoint_due():
-                    self._save()
-            self.record(self.loop.drain())
-            if self.failure is not None:
-                reason = "not_finite"
-            elif self.config.checkpoint.at_end:
-                self._save()
+            with self._explain_out_of_memory():
+                reason = self._iterate(stop)
             self.loop.clock.stop()
             inside = {"inside the loop": compiles() - self._compiles_of_saves}
-            end = describe_end(self.loop, reason=reason, compiled=self.compiler.counts | inside)
+            end = describe_end(
+                self.loop,
+                reason=reason,
+                compiled=self.compiler.counts | inside,
+                since=self._first_start,
+            )
             if steady_seconds > 0 and reason != "not_finite":
-                self.writer.write(measure_steady(self.loop, steady_seconds))
-        self.writer.write(end)
-        self.line.finish(describe_outcome(end, self.validations))
-        if self.failure is not None:
-            raise DivergedError(f"training stopped: {self.failure}")
+                self.journal.record(measure_steady(self.loop, steady_seconds))
+        self.journal.record(end)
+        self.line.finish(describe_outcome(end, self.journal.validations))
+        if self.journal.failure is not None:
+            raise DivergedError(f"training stopped: {self.journal.failure}")
+
+    def _iterate(self, stop: StopRule) -> str:
+        """Iterations, validations, checkpoints and traces, until there is a reason to end."""
+        loop = self.loop
+        if loop.position.samples == 0:
+            self._validate()
+        while True:
+            # What depends on a clock or a file is decided by process 0, so that all do the same.
+            elapsed, traced = self.channel.share(
+                [loop.clock.elapsed, take_request(self.parts.directory)]
+                if self.channel.index == 0
+                else None
+            )
+            if self._checkpoint_due(elapsed):
+                self._save()
+            if (reason := self._find_reason(stop, elapsed)) is not None:
+                break
+            self._begin_trace(traced)
+            with self._keep_what_was_learnt():
+                self.record(loop.iterate())
+            if self.parts.tracer.advance():
+                self._end_trace()
+            if loop.position.samples % self.config.validation.every_samples == 0:
+                self._validate()
+        self.record(loop.drain())
+        if self.journal.failure is not None:
+            return "not_finite"
+        if self.config.checkpoint.at_end:
+            self._save()
+        return reason
+
+    def _begin_trace(self, iterations: int) -> None:
+        samples = self.loop.position.samples
+        path = self.parts.tracer.begin(iterations, samples=samples)
+        if path is not None:
+            self.journal.record(Trace(samples=samples, iterations=iterations, path=path))
+
+    def _end_trace(self) -> None:
+        """The last traced iteration's update belongs to the trace; writing is no training."""
+        self.record(self.loop.drain())
+        self.loop.clock.enter("checkpoint")
+        self.parts.tracer.end()
+        self.loop.clock.enter("other")
+
+    @contextlib.contextmanager
+    def _explain_out_of_memory(self) -> Iterator[None]:
+        """What the devices lacked, in the words of the configuration."""
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise explain_out_of_memory(error, phase=self.loop.clock.phase) from error
 
     @contextlib.contextmanager
     def _keep_what_was_learnt(self) -> Iterator[None]:
@@ -237,27 +260,29 @@ class _Run:
         warmup = warmup_updates(self.config.optimizer.warmup_samples, setup.plan.minibatch)
         host = None
         if earlier is not None:
-            state, host = self.checkpoints.restore(abstract_state(setup))
+            state, host = self.checkpoints.restore(
+                abstract_state(setup), vocab=self.config.model.vocab
+            )
             limit = host.position.samples
-            self.validations = [v for v in earlier.validations if v.samples <= limit]
+            self.journal.validations = [v for v in earlier.validations if v.samples <= limit]
         note = warmup_note(warmup)
         notes = [*setup.notes, *([note] if note else [])]
-        self.writer.write(
-            describe_start(
-                setup,
-                warmup=warmup,
-                notes=notes,
-                origin=origin,
-                resumed_at=host.position.samples if host else None,
-            )
+        start = describe_start(
+            setup,
+            warmup=warmup,
+            notes=notes,
+            origin=origin,
+            resumed_at=host.position.samples if host else None,
         )
+        self._first_start = earlier.start.time if earlier is not None else start.time
+        self.journal.record(start)
         keeps_reference = self.config.objective.kl_coefficient > 0
         reference = None
         if host is None or keeps_reference:
-            weights, report = make_starting_weights(setup)
+            weights, report = make_starting_weights(setup, self.channel)
             reference = jax.tree.map(lambda w: w.copy(), weights) if keeps_reference else None
             if host is None:
-                self.writer.write(report)
+                self.journal.record(report)
                 state = init_state(weights, self.config.optimizer, self.config.model)
         self.line.announce(setup.plan.describe())
         for note in notes:
@@ -268,6 +293,13 @@ class _Run:
         )
         clock.enter("compile")
         programs = compile_programs(setup, self.compiler)
+        self._check_fits()
+        moved = sum(part.bytes for part in self.compiler.costs["sync"].collectives)
+        if moved:
+            self.line.announce(
+                f"weights to the sampler: {moved / 2**20:,.1f} MiB cross each device's links in an"
+                " iteration"
+            )
         self.loop = Loop(
             setup,
             programs,
@@ -276,10 +308,22 @@ class _Run:
             schedule=Schedule(self.config.optimizer.learning_rate, warmup),
             position=host.position if host else Position(),
             clock=clock,
-            scorer=self.scorer,
+            scorer=self.parts.scorer,
+            channel=self.channel,
         )
         clock.enter("other")
         self._saved_at, self._saved_elapsed = self.loop.position.samples, clock.elapsed
+
+    def _check_fits(self) -> None:
+        """Refuses what cannot work before the first iteration."""
+        state = abstract_state(self.setup)
+        keeps_reference = self.config.objective.kl_coefficient > 0
+        needs = list_needs(
+            self.compiler.costs,
+            state=count_bytes(state),
+            reference=count_bytes(state.weights) if keeps_reference else 0,
+        )
+        check_fits(needs, find_capacity(self.setup.mesh.local_devices[0]))
 
     def _validate(self) -> None:
         with self._keep_what_was_learnt():
@@ -287,29 +331,29 @@ class _Run:
         self.record(finished)
         self.record(validation)
 
-    def _find_reason(self, stop: StopRule) -> str | None:
+    def _find_reason(self, stop: StopRule, elapsed: float) -> str | None:
         """Why the run ends now, or None."""
         position, budget = self.loop.position, self.config.budget
-        if self.failure is not None:
+        if self.journal.failure is not None:
             return "not_finite"
-        if (reason := stop(self.validations, budget.target)) is not None:
+        if (reason := stop(self.journal.validations, budget.target)) is not None:
             return reason
         if position.samples >= budget.samples:
             return "sample_budget"
-        if self.loop.clock.elapsed >= budget.seconds:
+        if elapsed >= budget.seconds:
             return "time_budget"
         return None
 
-    def _checkpoint_due(self) -> bool:
+    def _checkpoint_due(self, elapsed: float) -> bool:
         every, minutes = self.config.checkpoint.every_samples, self.config.checkpoint.every_minutes
         samples = self.loop.position.samples - self._saved_at
-        seconds = self.loop.clock.elapsed - self._saved_elapsed
-        return (0 < every <= samples) or (0 < minutes * 60 <= seconds)
+        seconds = elapsed - self._saved_elapsed
+        return samples > 0 and ((0 < every <= samples) or (0 < minutes * 60 <= seconds))
 
     def _save(self) -> None:
         loop, clock = self.loop, self.loop.clock
         self.record(loop.drain())
-        if self.failure is not None or loop.position.samples == self.checkpoints.latest():
+        if self.journal.failure is not None or loop.position.samples == self.checkpoints.latest():
             return
         clock.enter("checkpoint")
         before = clock.totals["checkpoint"]

@@ -1,28 +1,32 @@
 """From a configuration to everything that is fixed during a run."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from jax_rl.config import BatchConfig, Config, WarmStartConfig
+from jax_rl.config import Config, WarmStartConfig
 from jax_rl.errors import UserError
 from jax_rl.learner.advantages import check_group
 from jax_rl.learner.denominators import DENOMINATORS
 from jax_rl.learner.kl import find_kl_estimator
 from jax_rl.learner.objectives import find_objective
-from jax_rl.learner.update import LearnerSpec
-from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
-from jax_rl.mesh.layout import Layout, check_divides, load_layout, make_mesh, resolve_sizes
+from jax_rl.mesh.devices import (
+    check_divides,
+    count_vocab_shards,
+    list_slices,
+    make_mesh,
+    resolve_sizes,
+)
+from jax_rl.mesh.layout import Layout
+from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.weights import dimensions
 from jax_rl.registry import resolve
 from jax_rl.resources import find_layout, list_known
 from jax_rl.rewards.base import Problem, Reward
 from jax_rl.rewards.combine import make_reward
-from jax_rl.sampler.generate import SamplerSpec
 from jax_rl.tasks.base import Task, has_rows, load_task
 from jax_rl.tasks.drawn import Fits
 from jax_rl.tasks.prompts import (
@@ -32,46 +36,28 @@ from jax_rl.tasks.prompts import (
     validation_problems,
 )
 from jax_rl.text.base import Tokenizer
+from jax_rl.trainer.placement import Placement
 from jax_rl.trainer.policy import choose_end_ids, choose_tokenizer, resolve_model
+from jax_rl.trainer.specs import ProgramSpecs, specify_programs
 
 
 @dataclasses.dataclass(frozen=True)
-class PolicySetup:
+class PolicySetup(Placement):
     """What a configuration's policy means on these devices."""
 
-    config: Config  # the model's shape as its checkpoint gives it
     notes: tuple[str, ...]  # what a reader of the record must know
     tokenizer: Tokenizer
     end_ids: tuple[int, ...]  # any of them ends a response
     pad_id: int
-    layout: Layout
-    mesh: Mesh
-
-    def sharding(self, axes: tuple[str | None, ...]) -> NamedSharding:
-        """Where an array with these logical axes lies."""
-        return NamedSharding(self.mesh, self.layout.compute_spec(axes))
-
-    def put_scalar(self, value: float) -> jax.Array:
-        """A float32 on every device."""
-        return jax.device_put(np.float32(value), NamedSharding(self.mesh, PartitionSpec()))
-
-    def put_rows(self, values: np.ndarray) -> jax.Array:
-        """A small host array, whole on every device."""
-        return jax.device_put(values, NamedSharding(self.mesh, PartitionSpec(None)))
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSetup(PolicySetup):
-    """What a configuration means on these devices."""
+class RunSetup(PolicySetup, ProgramSpecs):
+    """What a configuration means on these devices: the policy, its programs, what it is asked."""
 
     task: Task
     reward: Reward
-    plan: BatchPlan
-    sampler: SamplerSpec
-    learner: LearnerSpec
     validation: tuple[Problem, ...]  # held out of training
-    validation_plan: BatchPlan
-    validation_sampler: SamplerSpec
 
     @property
     def held_out(self) -> frozenset[str]:
@@ -112,6 +98,7 @@ def prepare_policy(config: Config) -> PolicySetup:
     tokenizer = choose_tokenizer(config)
     layout = load_layout(find_layout(config.run.layout))
     mesh = make_mesh(layout, take_devices(config.run.devices))
+    config = pad_vocabulary(config, layout, mesh.shape)
     _check_layout(layout, mesh, dimensions(config.model))
     return PolicySetup(
         config=config,
@@ -125,6 +112,26 @@ def prepare_policy(config: Config) -> PolicySetup:
     )
 
 
+def pad_vocabulary(config: Config, layout: Layout, sizes: Mapping[str, int]) -> Config:
+    """The configuration with as many rows of the embedding as the layout can split.
+
+    Raises:
+      UserError: model.padded_vocab is too small, or cannot be split.
+    """
+    model, shards = config.model, count_vocab_shards(layout, sizes)
+    least = -(-model.vocab // shards) * shards
+    if model.padded_vocab and (model.padded_vocab < model.vocab or model.padded_vocab % shards):
+        raise UserError(
+            f"model.padded_vocab = {model.padded_vocab} must be at least model.vocab ="
+            f" {model.vocab} and a multiple of {shards}, the parts that layout {layout.name} splits"
+            f" it into; {least} is the least, and what 0 takes"
+        )
+    rows = model.padded_vocab or least
+    # Equal to the vocabulary is no padding: said in one way, so that programs are shared.
+    padded = 0 if rows == model.vocab else rows
+    return dataclasses.replace(config, model=dataclasses.replace(model, padded_vocab=padded))
+
+
 def prepare_run(config: Config) -> RunSetup:
     """Resolves names, maps the batch onto the mesh and fixes the held-out set.
 
@@ -133,50 +140,24 @@ def prepare_run(config: Config) -> RunSetup:
     """
     _check_objective(config)
     policy = prepare_policy(config)
-    config, layout = policy.config, policy.layout
-    _check_length(config)
+    config = policy.config
+    check_length(config)
     task = load_fitting_task(policy)
     # A task may need a package for its own reward, which verifiers stand in for.
     reward = make_reward(config.reward, None if config.reward.verifiers else task.reward)
-    sizes = dict(policy.mesh.shape)
-    plan = plan_batch(config.batch, layout, sizes)
-    _check_warm_start(config.warm_start, plan.shards)
+    specs = specify_programs(
+        config, policy.layout, policy.mesh, end_ids=policy.end_ids, pad_id=policy.pad_id
+    )
+    _check_warm_start(config.warm_start, specs.plan.shards)
     validation = validation_problems(
         task,
         config.validation.prompts,
         seed=config.validation.seed,
         fits=_make_fits(config, policy.tokenizer),
     )
-    validation_plan = _plan_validation(config, layout, sizes)
-    sampler = SamplerSpec(
-        model=config.model,
-        layout=layout,
-        max_prompt_length=config.task.max_prompt_length,
-        max_response_length=config.task.max_response_length,
-        copies=plan.copies,
-        end_ids=policy.end_ids,
-        pad_id=policy.pad_id,
-    )
     notes = (*policy.notes, *(task.notes if has_rows(task) else ()))
-    setup = RunSetup(
-        config=config,
-        notes=notes,
-        tokenizer=policy.tokenizer,
-        end_ids=policy.end_ids,
-        pad_id=policy.pad_id,
-        layout=layout,
-        mesh=policy.mesh,
-        task=task,
-        reward=reward,
-        plan=plan,
-        sampler=sampler,
-        learner=_make_learner(config, layout, plan),
-        validation=validation,
-        validation_plan=validation_plan,
-        validation_sampler=dataclasses.replace(
-            sampler, copies=validation_plan.copies, greedy=config.validation.temperature == 0
-        ),
-    )
+    fields = {**vars(policy), **vars(specs), "notes": notes}
+    setup = RunSetup(**fields, task=task, reward=reward, validation=validation)
     setup.encode(validation)  # one that does not fit is refused before any work
     return setup
 
@@ -199,20 +180,6 @@ def load_fitting_task(policy: PolicySetup) -> Task:
         policy=config.task.long_prompts,
     )
     return fitting
-
-
-def _make_learner(config: Config, layout: Layout, plan: BatchPlan) -> LearnerSpec:
-    return LearnerSpec(
-        model=config.model,
-        layout=layout,
-        objective=config.objective,
-        optimizer=config.optimizer,
-        group=plan.group,
-        updates=plan.updates,
-        microbatch=plan.microbatch,
-        max_prompt_length=config.task.max_prompt_length,
-        max_response_length=config.task.max_response_length,
-    )
 
 
 def _check_objective(config: Config) -> None:
@@ -244,7 +211,8 @@ def _make_fits(config: Config, tokenizer: Tokenizer) -> Fits | None:
     return lambda problem: len(tokenizer.encode_prompt(problem.prompt)) <= limit
 
 
-def _check_length(config: Config) -> None:
+def check_length(config: Config) -> None:
+    """Refuses a prompt and response longer than the model was made for."""
     task, most = config.task, config.model.max_length
     length = task.max_prompt_length + task.max_response_length
     if most and length > most:
@@ -260,15 +228,17 @@ def _check_layout(layout: Layout, mesh: Mesh, sizes: Mapping[str, int]) -> None:
     try:
         check_divides(layout, dict(mesh.shape), sizes)
     except UserError as error:
-        fitting = [name for name in list_known("sharding") if _fits(name, mesh.size, sizes)]
+        slices = len(list_slices(list(mesh.devices.flat)))
+        known = list_known("sharding")
+        fitting = [name for name in known if _fits(name, mesh.size, slices, sizes)]
         would = f"; layouts that would do: {', '.join(fitting)}" if fitting else ""
         raise UserError(f"{error}{would}") from None
 
 
-def _fits(name: str, devices: int, sizes: Mapping[str, int]) -> bool:
+def _fits(name: str, devices: int, slices: int, sizes: Mapping[str, int]) -> bool:
     layout = load_layout(find_layout(name))
     try:
-        check_divides(layout, resolve_sizes(layout, devices), sizes)
+        check_divides(layout, resolve_sizes(layout, devices, slices=slices), sizes)
     except UserError:
         return False
     return True
@@ -282,21 +252,3 @@ def take_devices(count: int) -> list[jax.Device]:
             f"run.devices = {count}, but {len(devices)} {devices[0].platform} device(s) are here"
         )
     return devices[: count or len(devices)]
-
-
-def _plan_validation(config: Config, layout: Layout, sizes: dict[str, int]) -> BatchPlan:
-    """Maps the validation set onto the mesh, filled up to whole shards with repeated prompts."""
-    validation = config.validation
-    group = validation.samples_per_prompt
-    shards = layout.count_shards(sizes)
-    unit = math.lcm(shards // math.gcd(shards, group), max(validation.wave // group, 1))
-    prompts = -(-validation.prompts // unit) * unit
-    size = prompts * group
-    wave = validation.wave or size
-    if size % wave or wave % group or wave % shards:
-        raise UserError(
-            f"validation.wave = {wave} does not cut {size} responses ({prompts} prompts x {group})"
-            f" into whole groups, and rows on each of {shards} shard(s); 0 decodes them at once,"
-            f" a multiple of {math.lcm(group, shards)} part by part"
-        )
-    return plan_batch(BatchConfig(size=size, group=group, wave=wave), layout, sizes)

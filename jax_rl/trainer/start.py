@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 
+from jax_rl.hosts.channel import Channel
 from jax_rl.model.huggingface.files import check_checkpoint
 from jax_rl.model.huggingface.load import load_weights
 from jax_rl.model.weights import Weights, count_parameters
@@ -24,11 +25,18 @@ def check_starting_weights(setup: RunSetup) -> None:
         check_checkpoint(Path(model.checkpoint), model)
 
 
-def make_starting_weights(setup: RunSetup) -> tuple[Weights, WarmStart | Import]:
-    """Float32 weights on the mesh in context, and the event that says where they came from."""
+def make_starting_weights(
+    setup: RunSetup, channel: Channel | None = None
+) -> tuple[Weights, WarmStart | Import]:
+    """Float32 weights on the mesh in context, and the event that says where they came from.
+
+    Args:
+      setup: of the run.
+      channel: between the processes of the program, if there are several.
+    """
     model = setup.config.model
     if not model.checkpoint:
-        return make_warm_start(setup)
+        return make_warm_start(setup, channel)
     start = time.perf_counter()
     weights = load_weights(Path(model.checkpoint), config=model, layout=setup.layout)
     jax.block_until_ready(weights)

@@ -1,6 +1,7 @@
 """Throughput measured apart from a run: whole iterations under one clock, nothing else."""
 
 import time
+from collections.abc import Callable
 
 from jax_rl.records import Iteration, Steady
 from jax_rl.trainer.clock import PhaseClock
@@ -9,7 +10,13 @@ from jax_rl.trainer.loop import Loop
 _MIN_ITERATIONS = 3
 
 
-def measure_steady(loop: Loop, seconds: float) -> Steady:
+def measure_steady(
+    loop: Loop,
+    seconds: float,
+    *,
+    iterations: int = _MIN_ITERATIONS,
+    watch: Callable[[Iteration], None] | None = None,
+) -> Steady:
     """Goes on training, uncounted, for so many seconds, and counts rollouts.
 
     One clock is read before the first and after the last iteration; no phase of the run's own
@@ -17,7 +24,9 @@ def measure_steady(loop: Loop, seconds: float) -> Steady:
 
     Args:
       loop: at the end of its run.
-      seconds: at least that long, and at least three iterations.
+      seconds: at least that long.
+      iterations: at least so many.
+      watch: is told of each iteration that counts.
     """
     loop.clock = PhaseClock()
     tokens: list[int] = []
@@ -25,18 +34,24 @@ def measure_steady(loop: Loop, seconds: float) -> Steady:
     def count(finished: Iteration | None) -> None:
         if finished is not None:
             tokens.append(finished.tokens)
+            if watch is not None:
+                watch(finished)
 
     loop.iterate()
     loop.drain()
     start = time.perf_counter()
-    iterations = 0
-    while iterations < _MIN_ITERATIONS or time.perf_counter() - start < seconds:
+    done = 0
+    while done < iterations or loop.channel.share(_since(start)) < seconds:
         count(loop.iterate())
-        iterations += 1
+        done += 1
     count(loop.drain())
     return Steady(
-        iterations=iterations,
-        rollouts=iterations * loop.setup.plan.size,
+        iterations=done,
+        rollouts=done * loop.setup.plan.size,
         tokens=sum(tokens),
         seconds=time.perf_counter() - start,
     )
+
+
+def _since(start: float) -> float:
+    return time.perf_counter() - start

@@ -11,15 +11,19 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 
 from jax_rl.config import ModelConfig
+from jax_rl.hosts.channel import Channel
 from jax_rl.learner.update import SCORE_CHUNK
+from jax_rl.mesh.devices import put
 from jax_rl.mesh.layout import Layout
 from jax_rl.model.distribution import score_tokens
 from jax_rl.model.forward import forward, head_in_use
@@ -33,18 +37,24 @@ _FORMAT = 3
 """Raised when the warm-up's computation changes, so that old caches are not taken."""
 
 
-def make_warm_start(setup: RunSetup) -> tuple[Weights, WarmStart]:
-    """Weights that training starts from, on the mesh in context, and their record."""
+def make_warm_start(setup: RunSetup, channel: Channel | None = None) -> tuple[Weights, WarmStart]:
+    """Weights that training starts from, on the mesh in context, and their record.
+
+    Args:
+      setup: of the run.
+      channel: between the processes of the program, if there are several; all load, or all train.
+    """
     key = hash_definition(setup)
     path = cache_folder() / f"{key}.npz"
-    if path.is_file():
+    cached = path.is_file()
+    if all(channel.gather(cached)) if channel else cached:
         weights, report = _load(path, setup)
         return weights, dataclasses.replace(report, key=key, cached=True)
     start = time.perf_counter()
     weights, loss = _train_on_examples(setup)
     jax.block_until_ready(weights)
     report = WarmStart(key=key, seconds=time.perf_counter() - start, cached=False, loss=loss)
-    _save(path, weights, report)
+    _save(path, weights, report, setup.config.model)
     return weights, report
 
 
@@ -61,7 +71,7 @@ def hash_definition(setup: RunSetup) -> str:
     definition = {
         "format": _FORMAT,
         "task": dataclasses.asdict(config.task),
-        "model": dataclasses.asdict(config.model),
+        "model": dataclasses.asdict(dataclasses.replace(config.model, padded_vocab=0)),
         "warm_start": dataclasses.asdict(config.warm_start),
         "held_out": held_out,
         # What the tokenizer makes of the prompts stands for the tokenizer.
@@ -94,9 +104,9 @@ def _train_on_examples(setup: RunSetup) -> tuple[Weights, float | None]:
         weights, moments, loss = _supervise(
             weights,
             moments,
-            jax.device_put(tokens, setup.sharding(("batch", None))),
-            jax.device_put(starts, setup.sharding(("batch",))),
-            jax.device_put(lengths, setup.sharding(("batch",))),
+            put(tokens, setup.sharding(("batch", None))),
+            put(starts, setup.sharding(("batch",))),
+            put(lengths, setup.sharding(("batch",))),
             optimizer,
             setup.config.model,
             setup.layout,
@@ -157,7 +167,13 @@ def _supervise(
         states, responses = hidden[:, prompt - 1 : -1], tokens[:, prompt:]
         one = jnp.float32(1.0)
         log_probs, _ = score_tokens(
-            states, head, responses, one, bound=model.final_softcap, chunk=SCORE_CHUNK
+            states,
+            head,
+            responses,
+            one,
+            bound=model.final_softcap,
+            vocab=model.vocab,
+            chunk=SCORE_CHUNK,
         )
         columns = jax.lax.broadcasted_iota(jnp.int32, (1, log_probs.shape[1]), 1)
         mask = columns < lengths[:, None]
@@ -168,10 +184,14 @@ def _supervise(
     return optax.apply_updates(weights, directions), moments, loss
 
 
-def _save(path: Path, weights: Weights, report: WarmStart) -> None:
+def _save(path: Path, weights: Weights, report: WarmStart, model: ModelConfig) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(weights))
-    arrays = {jax.tree_util.keystr(name): leaf for name, leaf in leaves}
+    arrays: dict[str, Any] = {}
+    described = jax.tree.leaves(describe_weights(model))
+    leaves = jax.tree_util.tree_leaves_with_path(weights)
+    for (name, leaf), weight in zip(leaves, described, strict=True):
+        whole = multihost_utils.process_allgather(leaf, tiled=True)
+        arrays[jax.tree_util.keystr(name)] = np.asarray(whole)[: weight.unpadded[0]]
     loss = np.nan if report.loss is None else report.loss
     # Written aside and moved: a kill never leaves half a file under the final name.
     aside = path.with_suffix(f".{os.getpid()}.tmp")
@@ -187,7 +207,8 @@ def _load(path: Path, setup: RunSetup) -> tuple[Weights, WarmStart]:
         def place(name: tuple[object, ...], weight: Weight) -> jax.Array:
             spec = setup.layout.weight_spec(weight.axes)
             array = arrays[jax.tree_util.keystr(name)]
-            return jax.device_put(array, NamedSharding(setup.mesh, spec))
+            padding = [(0, weight.padding), *((0, 0) for _ in weight.shape[1:])]
+            return put(np.pad(array, padding), NamedSharding(setup.mesh, spec))
 
         weights = jax.tree_util.tree_map_with_path(place, describe_weights(setup.config.model))
     found = None if np.isnan(loss) else float(loss)

@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_rl.config import ModelConfig
 from jax_rl.errors import UserError
+from jax_rl.mesh.devices import put
 from jax_rl.model.huggingface.families import read_model_config
 from jax_rl.model.huggingface.files import INDEX, SINGLE
 from jax_rl.model.huggingface.keys import read_object
@@ -122,7 +123,7 @@ def _check_source(source: Path, config: ModelConfig) -> None:
     differing = [
         f"{field.name} = {getattr(config, field.name)!r}, not {getattr(described, field.name)!r}"
         for field in dataclasses.fields(ModelConfig)
-        if field.name != "checkpoint"
+        if field.name not in ("checkpoint", "padded_vocab")
         and getattr(config, field.name) != getattr(described, field.name)
     ]
     if differing:
@@ -199,11 +200,12 @@ def _fetch_tensors(
         layer, tree = None, weights
         if tensor.layer is not None:
             everywhere = NamedSharding(weights["embedding"].sharding.mesh, PartitionSpec())
-            layer, tree = jax.device_put(np.int32(tensor.layer), everywhere), weights["layers"]
+            layer, tree = put(np.int32(tensor.layer), everywhere), weights["layers"]
         whole = _gather(tree[tensor.weight], layer, dtype=dtype)
         if not writes:
             continue
         values = jax.device_get(whole.addressable_data(0))
+        values = values[tuple(slice(size) for size in tensor.inner)]
         if not np.isfinite(values).all():
             raise UserError(
                 f"tensor {tensor.name} has values that are not finite in {dtype}; if they are"

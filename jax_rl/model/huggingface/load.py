@@ -11,7 +11,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_rl.config import ModelConfig
 from jax_rl.errors import UserError
-from jax_rl.mesh.layout import Layout, check_divides
+from jax_rl.mesh.devices import check_divides, put
+from jax_rl.mesh.layout import Layout
 from jax_rl.model.huggingface.files import HEAD, Header, check_checkpoint, open_file
 from jax_rl.model.huggingface.names import TOP_NAMES, Tensor, list_tensors
 from jax_rl.model.weights import Weights, describe_weights, dimensions
@@ -55,7 +56,7 @@ def load_weights(
             tree[tensor.weight] = _replace(tree[tensor.weight], values)
         else:
             tree = weights["layers"]
-            layer = jax.device_put(np.int32(tensor.layer), NamedSharding(mesh, PartitionSpec()))
+            layer = put(np.int32(tensor.layer), NamedSharding(mesh, PartitionSpec()))
             tree[tensor.weight] = _replace_layer(tree[tensor.weight], values, layer)
         # Otherwise the loop runs ahead of the devices, with many tensors in memory.
         tree[tensor.weight].block_until_ready()
@@ -82,20 +83,33 @@ def _replace_layer(stack: jax.Array, values: jax.Array, layer: jax.Array) -> jax
 
 
 def _read_tensor(opened: Any, tensor: Tensor, sharding: NamedSharding) -> jax.Array:
-    """One tensor [inner] with its own type, of which this process reads its devices' blocks."""
+    """One tensor [stored] with its own type, of which this process reads its devices' blocks."""
     view = opened.get_slice(tensor.name)
     blocks: dict[Any, np.ndarray] = {}  # devices that hold the same block share one read
 
     def read(index: Index | None) -> np.ndarray:
-        index = index or (slice(None),) * len(tensor.inner)
+        index = index or (slice(None),) * len(tensor.stored)
         bounds = tuple(
-            part.indices(size)[:2] for part, size in zip(index, tensor.inner, strict=True)
+            part.indices(size)[:2] for part, size in zip(index, tensor.stored, strict=True)
         )
         if bounds not in blocks:
-            blocks[bounds] = _read_block(view, tensor, bounds)
+            blocks[bounds] = _read_padded(view, tensor, bounds)
         return blocks[bounds]
 
-    return jax.make_array_from_callback(tensor.inner, sharding, read)
+    return jax.make_array_from_callback(tensor.stored, sharding, read)
+
+
+def _read_padded(view: Any, tensor: Tensor, bounds: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The block `bounds` of a weight, with zeros where only its padding is."""
+    if any(start >= size for (start, _), size in zip(bounds, tensor.inner, strict=True)):
+        first = _read_block(view, tensor, ((0, 1),) * len(bounds))  # for its type
+        return np.zeros([end - start for start, end in bounds], first.dtype)
+    there = tuple(
+        (start, min(end, size)) for (start, end), size in zip(bounds, tensor.inner, strict=True)
+    )
+    block = _read_block(view, tensor, there)
+    missing = [end - start - held for (start, end), held in zip(bounds, block.shape, strict=True)]
+    return np.pad(block, [(0, count) for count in missing]) if any(missing) else block
 
 
 def _read_block(view: Any, tensor: Tensor, bounds: tuple[tuple[int, int], ...]) -> np.ndarray:

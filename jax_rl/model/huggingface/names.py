@@ -54,7 +54,8 @@ class Tensor:
     name: str
     weight: str
     layer: int | None  # None: not in the tree's `layers`
-    inner: tuple[int, ...]  # shape of the weight, without its layer axis
+    inner: tuple[int, ...]  # shape of the weight, without its layer axis and padding
+    stored: tuple[int, ...]  # the same with its padding
     axes: tuple[str, ...]  # its logical axes, alike
     groups: Groups
 
@@ -91,6 +92,7 @@ def list_tensors(config: ModelConfig) -> list[Tensor]:
             weight=weight,
             layer=layer,
             inner=description.shape[1:],
+            stored=description.shape[1:],
             axes=description.axes[1:],
             groups=names[weight][1],
         )
@@ -98,7 +100,18 @@ def list_tensors(config: ModelConfig) -> list[Tensor]:
         for weight, description in layers.items()
     ]
     top = [
-        Tensor(name, weight, None, described[weight].shape, described[weight].axes, groups)
+        Tensor(
+            name=name,
+            weight=weight,
+            layer=None,
+            inner=(
+                described[weight].shape[0] - described[weight].padding,
+                *described[weight].shape[1:],
+            ),
+            stored=described[weight].shape,
+            axes=described[weight].axes,
+            groups=groups,
+        )
         for weight, (name, groups) in TOP_NAMES.items()
         if weight in described
     ]

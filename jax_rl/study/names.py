@@ -1,0 +1,32 @@
+"""How arms are called: by their batch alone where there is one layout, else by both."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from jax_rl.study.summary import Arm
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """Names for the arms of these layouts, of which the first is the reference."""
+
+    layouts: tuple[str, ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether a batch alone does not name an arm."""
+        return len(self.layouts) > 1
+
+    def show(self, arm: Arm) -> str:
+        """`256`, or `fsdp 256`."""
+        return f"{arm.layout} {arm.batch}" if self.several else str(arm.batch)
+
+    def join(self, arms: Iterable[Arm]) -> str:
+        """`16, 64 and 256`."""
+        return join_words(self.show(arm) for arm in arms)
+
+
+def join_words(words: Iterable[str]) -> str:
+    """`a, b and c`; nothing for no words."""
+    *first, last = list(words) or [""]
+    return f"{', '.join(first)} and {last}" if first else last
