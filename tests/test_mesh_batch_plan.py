@@ -84,7 +84,9 @@ def test_a_sampler_on_fewer_shards_than_the_learner():
     assert (found.waves, found.rows_per_shard, found.accumulation) == (2, 6, 3)
     with pytest.raises(UserError, match=r"batch.wave = 9 does not .* 2 shards; .*: 6, 12, 18$"):
         plan("fsdp_sampler_tensor", size=72, group=3, wave=9)
-    with pytest.raises(UserError, match=r"batch.size = 12 does not map .* 8 shards; .*: 8, 16, 24$"):
+    with pytest.raises(
+        UserError, match=r"batch.size = 12 does not map .* 8 shards; .*: 8, 16, 24$"
+    ):
         plan("fsdp_sampler_tensor", size=12, group=4)
 
 
