@@ -12,17 +12,11 @@ import tyro
 from tyro.conf import DisallowNone
 
 from jax_rl import resources
-from jax_rl.commands import (
-    COMMANDS,
-    Bench,
-    Command,
-    Eval,
-    Plan,
-    Sample,
-    Study,
-    Train,
-    leave_model_open,
-)
+from jax_rl.commands.base import Command
+from jax_rl.commands.experiment import Study, Train
+from jax_rl.commands.hardware import Bench, Plan
+from jax_rl.commands.known import COMMANDS
+from jax_rl.commands.policy import Eval, Sample, leave_model_open
 from jax_rl.config import Config
 from jax_rl.config_file import load_config
 from jax_rl.errors import UserError, suggest

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_rl.cli import parse
-from jax_rl.commands import Train
+from jax_rl.commands.experiment import Train
 from jax_rl.config import Config, ModelConfig
 from jax_rl.config_checks import validate
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch

@@ -1,0 +1,147 @@
+"""Commands that train, and what is made of their records."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from jax_rl.commands.base import DETECTED, Hosts, choose_directory, split_names
+from jax_rl.config import Config
+from jax_rl.config_checks import validate
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train one policy to its target: sample, reward, learn, validate, record.
+
+    The same as `jax_rl.train(config, directory)`. Every value of the configuration file can be
+    overridden: `jax-rl train arithmetic --batch.size 64 --run.layout fsdp`.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="CONFIG")]
+    """Path of a configuration file, or the name of one that comes with jax_rl."""
+    config: Annotated[Config, arg(name="")]
+    dir: Path | None = None
+    """Directory of the run; runs/NAME of the configuration if left out."""
+    resume: bool = False
+    """Continue the run that is in the directory from its newest checkpoint."""
+    layout: str | None = None
+    """Short for --run.layout."""
+    hosts: Annotated[Hosts, arg(name="")] = DETECTED
+
+    def run(self) -> None:
+        from jax_rl.trainer.run import train
+
+        config = _apply_layout(self.config, self.layout)
+        validate(config)
+        self.hosts.connect()
+        train(config, choose_directory(self.dir, self.source), resume=self.resume)
+
+    def explain_interrupt(self) -> str:
+        directory = choose_directory(self.dir, self.source)
+        return (
+            f"what was recorded is in {directory}; --resume goes on from its newest checkpoint, if"
+            " one was saved before (checkpoint.every_samples, checkpoint.every_minutes)"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Measure time-to-target over batch sizes and seeds, and say which batch is fastest.
+
+    The same as `jax_rl.run_study(config, directory)` and then `jax_rl.build_report(directory)`.
+    A study that was stopped continues where it was; one that is finished only has its report
+    rebuilt.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="CONFIG")]
+    """Path of a configuration file, or the name of one that comes with jax_rl."""
+    config: Annotated[Config, arg(name="")]
+    dir: Path | None = None
+    """Directory of the study; runs/NAME of the configuration if left out."""
+    layout: str | None = None
+    """Short for --run.layout."""
+    layouts: str | None = None
+    """Short for --study.layouts, with commas between them: fsdp,tensor."""
+    hosts: Annotated[Hosts, arg(name="")] = DETECTED
+
+    def run(self) -> None:
+        from jax_rl.hosts.channel import open_channel
+        from jax_rl.study.sweep import run_study
+
+        config = _apply_layouts(_apply_layout(self.config, self.layout), self.layouts)
+        validate(config, study=True)
+        directory = choose_directory(self.dir, self.source)
+        self.hosts.connect()
+        with open_channel() as channel:
+            run_study(config, directory, channel=channel)
+            if channel.index == 0:
+                _show_report(directory)
+
+    def explain_interrupt(self) -> str:
+        directory = choose_directory(self.dir, self.source)
+        return f"what was recorded is in {directory}; the same command continues"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Ask a running job for a profiler trace of its next iterations.
+
+    The same as `jax_rl.request_trace(run)`. The job writes it under traces/ in its directory, for
+    TensorBoard's profile plugin or xprof.
+    """
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Directory of the run."""
+    iterations: int = 2
+    """Iterations in the trace."""
+
+    def run(self) -> None:
+        from jax_rl.trainer.tracing import request_trace
+
+        folder = request_trace(self.run_directory, iterations=self.iterations)
+        print(f"asked for; the trace will be in {folder} after {self.iterations} iterations")
+
+    def explain_interrupt(self) -> str:
+        return "the job goes on; its trace may have been asked for"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Rebuild the tables, the figures and the page of a study from its records alone.
+
+    The same as `jax_rl.build_report(directory)`.
+    """
+
+    directory: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a study."""
+
+    def run(self) -> None:
+        _show_report(self.directory)
+
+    def explain_interrupt(self) -> str:
+        return "the records are as they were; the same command starts again"
+
+
+def _apply_layout(config: Config, layout: str | None) -> Config:
+    if layout is None:
+        return config
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, layout=layout))
+
+
+def _apply_layouts(config: Config, layouts: str | None) -> Config:
+    if layouts is None:
+        return config
+    study = dataclasses.replace(config.study, layouts=split_names(layouts))
+    return dataclasses.replace(config, study=study)
+
+
+def _show_report(directory: Path) -> None:
+    from jax_rl.report.build import build_report
+    from jax_rl.report.table import print_table
+    from jax_rl.study.analyse import analyse
+
+    page = build_report(directory)
+    print_table(analyse(directory))
+    print(f"report: {page}")
