@@ -310,6 +310,8 @@ def _parse_events(text: str, path: Path) -> Iterator[Event]:
     for number, line in enumerate(complete, 1):
         try:
             fields = json.loads(line)
+            if "xla_flags" in fields:  # its name before other variables were kept beside it
+                fields["flags"] = {"XLA_FLAGS": fields.pop("xla_flags")}
             kind = _TYPES[fields.pop("event")]
             yield kind(**_restore_numbers(kind, fields))
         except (ValueError, KeyError, TypeError) as error:

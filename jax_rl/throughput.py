@@ -16,14 +16,14 @@ class ThroughputPoint:
 
     layout: str
     batch: int  # rollouts per iteration
-    # End to end: measured, or the bound that nothing can exceed; 0 where it does not fit.
+    # End to end: measured, or with every program at its roofline; 0 where it does not fit.
     rollouts_per_second: float
     seconds: dict[str, float]  # of one iteration, by phase of the critical path
     iterations: int  # measured; 0 in a plan
-    mean_length: float  # response tokens
+    mean_length: float  # response tokens; in a plan those that every decode loop runs to
     decode_steps: float  # per iteration, all waves together
     peak_memory_bytes: int | None  # per device; None if it was not measured
-    fits: bool | None  # whether the device's memory holds it; None if not known
+    fits: bool | None  # False: does not map or does not fit, and a note says why; None: not known
     notes: tuple[str, ...] = ()
     # Rollouts per second over each tenth of the replayed run's samples; empty without a replay.
     by_progress: tuple[float, ...] = ()

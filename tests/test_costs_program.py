@@ -158,3 +158,20 @@ def test_memory_that_is_not_known_is_zero() -> None:
     jaxpr = jax.make_jaxpr(lambda x: x * 2)(jax.ShapeDtypeStruct((), F32))
     costs = measure_program(jaxpr, Silent(), {"data": 4})
     assert costs == ProgramCosts(0.25, 0.0, 0.0, (), 0, 0, 0, 0, 0)
+
+
+def test_a_text_that_cannot_be_read_leaves_flops_and_memory():
+    class Silent:
+        def as_text(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: RET_CHECK failure\nsecond line")
+
+        def memory_analysis(self):
+            return compiled.memory_analysis()
+
+    traced = jax.jit(lambda x: x @ x).trace(jnp.ones((4, 4)))
+    compiled = traced.lower().compile()
+    costs = measure_program(traced.jaxpr, Silent(), {"x": 1})
+    assert (costs.matmul_flops, costs.bytes, costs.collectives) == (128.0, 0.0, ())
+    assert costs.arguments == 64
+    assert costs.unread == "INTERNAL: RET_CHECK failure"
+    assert ProgramCosts.from_dict(costs.as_dict()) == costs

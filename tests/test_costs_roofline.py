@@ -44,7 +44,8 @@ def test_bound_by_arithmetic() -> None:
     bound = bound_program(COSTS, CHIP, dtype="bfloat16")
     assert bound.compute == 3.0
     assert bound.memory == 2.0
-    assert bound.network == {"fsdp": 3.0 / 4, "data": 0.25 / 4, "data+fsdp": 0.5 / 4}
+    assert bound.links == {"fsdp": 3.0 / 4, "data": 0.25 / 4, "data+fsdp": 0.5 / 4}
+    assert bound.network == {}
     assert (bound.seconds, bound.bound, bound.mfu) == (3.0, "compute", 1.0)
     assert bound_program(COSTS, CHIP, dtype="float32").compute == 6.0
 
@@ -56,16 +57,40 @@ def test_bound_by_memory() -> None:
 
 def test_bound_by_the_network_when_an_axis_crosses_slices() -> None:
     slow = dataclasses.replace(COSTS, matmul_flops=50.0, bytes=5.0)
-    bound = bound_program(slow, CHIP, dtype="bfloat16", slow_axes={"data"})
-    assert bound.network == {"fsdp": 3.0 / 4, "data": 0.25 / 0.5, "data+fsdp": 0.5 / 0.5}
-    assert (bound.seconds, bound.bound) == (2.25, "network")
-    assert bound.mfu == pytest.approx(0.5 / 2.25)
+    bound = bound_program(slow, CHIP, dtype="bfloat16", crossed={"data": 2})
+    # 8 devices in two slices: a slice lacks 1/2 of the array where a device lacks 7/8, and brings
+    # it in over four adapters.
+    far = 0.5 * (1 / 2) / (7 / 8) / 4
+    assert bound.links == {"fsdp": 3.0 / 4, "data+fsdp": 0.5 / 4}
+    assert bound.network == pytest.approx({"data": 0.25 / 0.5, "data+fsdp": far / 0.5})
+    assert bound.seconds == pytest.approx(0.875)
+    assert bound.bound == "links"
+    assert bound.mfu == pytest.approx(0.5 / 0.875)
+
+
+def test_links_and_network_work_at_once() -> None:
+    # 16 GB gathered over two hosts of eight: links 450 GB/s, adapters 50 GB/s.
+    chip = dataclasses.replace(CHIP, link_bandwidth=450e9, network_bandwidth=50e9)
+    gather = Collective("all-gather", ("fsdp",), 1.0, 16e9 * 15 / 16, 16)
+    costs = dataclasses.replace(COSTS, matmul_flops=0.0, bytes=0.0, collectives=(gather,))
+    bound = bound_program(costs, chip, dtype="bfloat16", crossed={"fsdp": 2})
+    assert bound.links == pytest.approx({"fsdp": 15e9 / 450e9})
+    assert bound.network == pytest.approx({"fsdp": 8e9 / 8 / 50e9})
+    assert bound.seconds == pytest.approx(1 / 30)
+    swap = Collective("all-to-all", ("fsdp",), 1.0, 16e9 * 15 / 16, 16)
+    costs = dataclasses.replace(costs, collectives=(swap,))
+    bound = bound_program(costs, chip, dtype="bfloat16", crossed={"fsdp": 2})
+    assert bound.network == pytest.approx({"fsdp": 8e9 / 50e9})
+    shift = Collective("collective-permute", ("fsdp",), 1.0, 1e9, 16)
+    costs = dataclasses.replace(costs, collectives=(shift,))
+    bound = bound_program(costs, chip, dtype="bfloat16", crossed={"fsdp": 2})
+    assert (bound.links, bound.network) == ({}, pytest.approx({"fsdp": 1 / 50}))
 
 
 def test_exchanges_over_unknown_axes_are_taken_for_slow_where_any_axis_is() -> None:
     costs = dataclasses.replace(COSTS, collectives=(Collective("all-reduce", (), 1.0, 2.0, 3),))
-    assert bound_program(costs, CHIP, dtype="bfloat16").network == {"unknown": 0.5}
-    bound = bound_program(costs, CHIP, dtype="bfloat16", slow_axes=("data",))
+    assert bound_program(costs, CHIP, dtype="bfloat16").links == {"unknown": 0.5}
+    bound = bound_program(costs, CHIP, dtype="bfloat16", crossed={"data": 2})
     assert bound.network == {"unknown": 4.0}
 
 

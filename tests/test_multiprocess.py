@@ -20,8 +20,12 @@ CLOSE = ("loss", "grad_norm", "update_norm", "entropy")
 
 
 def command(directory: Path, *options: str) -> list[str]:
-    changed = ["--run.layout", "fsdp", "--validation.prompts", "16", *options]
-    return [sys.executable, "-m", "jax_rl.cli", "train", "tiny", "--dir", str(directory), *changed]
+    # A reward in steps, which a random policy has some of: equal zeros would show nothing.
+    task = ["--task.name", "trainer_runs:Sevens", "--task.max_prompt_length", "4"]
+    task += ["--task.max_response_length", "4", "--warm_start.updates", "0"]
+    run = ["--run.layout", "fsdp", "--validation.prompts", "16", "--optimizer.learning_rate", "0.1"]
+    start = [sys.executable, "-m", "jax_rl.cli", "train", "tiny", "--dir", str(directory)]
+    return [*start, *task, *run, "--budget.target", "1.0", *options]
 
 
 def start(processes: int, devices: int, directory: Path, *options: str) -> subprocess.Popen[str]:
@@ -36,7 +40,11 @@ def start(processes: int, devices: int, directory: Path, *options: str) -> subpr
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 300) -> str:
-    text, _ = process.communicate(timeout=seconds)
+    try:
+        text, _ = process.communicate(timeout=seconds)
+    finally:
+        process.terminate()  # the script then ends all that it has started
+        process.wait()
     return text
 
 
@@ -48,6 +56,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     assert process.returncode == 0, text
     record = read_run(directory)
     assert (record.start.process_count, record.start.device_count) == (1, 4)
+    rewards = [event.reward for event in record.iterations]
+    assert len(set(rewards)) > 3 and min(rewards) > 0
+    assert len({v.score for v in record.validations}) > 1
     return record
 
 
@@ -91,7 +102,7 @@ def test_a_run_on_two_processes_resumes_on_one(alone: RunRecord, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_others_with_a_message(tmp_path: Path) -> None:
-    process = start(2, 1, tmp_path / "run", "--budget.samples", "3200000", "--budget.target", "1.0")
+    process = start(2, 1, tmp_path / "run", "--budget.samples", "3200000")
     try:
         wait_for_iterations(tmp_path / "run")
         victim = find_process(str(tmp_path / "run"), number="1")
@@ -99,7 +110,7 @@ def test_a_killed_process_ends_the_others_with_a_message(tmp_path: Path) -> None
         killed = time.monotonic()
         text = finish(process, 60)
     finally:
-        process.kill()
+        process.terminate()
     assert time.monotonic() - killed < 60
     assert process.returncode != 0
     assert "process 1" in text and "ended without a word" in text

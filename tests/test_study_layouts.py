@@ -81,8 +81,8 @@ def test_the_fastest_pair_by_hand(tmp_path):
     assert by_arm["fsdp", 256].against_reference.against_layout == "fsdp"
     assert by_arm["fsdp", 256].against_reference.throughput.estimate == pytest.approx(2.25)
     assert by_arm["fsdp", 64].against_smaller.against == 16
-    # 6 arms x 3 seeds: 5 x 2.
-    assert summary.degrees_of_freedom == 10
+    # 3 batches x 3 seeds in one layout: 2 x 2.
+    assert summary.degrees_of_freedom == 4
 
 
 def test_the_two_single_choices_stand_beside_it(tmp_path):
@@ -121,7 +121,7 @@ def test_equal_layouts_are_not_told_apart(tmp_path):
     # standard deviation 0.015, an error of 0.005 for nine, and 2.306 times it is 0.0115.
     assert summary.layout_samples == [
         "Samples to target in b are ×1.00 those in a (95 % interval 0.989 to 1.01; 9 pairs of runs"
-        " of one batch and seed): no dependence on the layout beyond noise."
+        " of one batch and seed): no dependence on the layout that these could show."
     ]
     assert summary.single_choices[0].sentences[0].endswith("cannot be told from it.")
 
@@ -317,3 +317,33 @@ def test_rows_of_the_embedding_belong_to_the_layout(tmp_path):
     assert text.count('"padded_vocab": 0') == 1
     path.write_text(text.replace('"padded_vocab": 0', '"padded_vocab": 40'))
     assert analyse(tmp_path).training.fastest == 256
+
+
+def test_a_layout_file_that_was_edited_between_runs_is_refused(tmp_path):
+    write_study(tmp_path, make_runs())
+    path = tmp_path / "cells" / "fsdp_b00064_s2" / "records.jsonl"
+    edited = path.read_text().replace('"name": "fsdp"', '"name": "fsdp", "mesh": {"fsdp": 4}')
+    path.write_text(edited)
+    with pytest.raises(UserError, match=r"the layout 'fsdp' had mesh = .*two layouts of one name"):
+        analyse(tmp_path)
+
+
+def test_layouts_that_repeat_the_same_runs_do_not_narrow_intervals():
+    runs = {
+        (batch, seed): SAMPLES[batch] * math.exp(SQUARE[i][seed])
+        for i, batch in enumerate(SAMPLES)
+        for seed in range(3)
+    }
+
+    def fit(layouts):
+        cells = [
+            build_cell(batch, seed, samples=samples, rate=100.0, layout=layout)
+            for layout in layouts
+            for (batch, seed), samples in runs.items()
+        ]
+        return fit_study(cells, layouts=layouts)
+
+    alone, repeated = fit(("fsdp",)), fit(("fsdp", "replicated", "tensor"))
+    assert alone.degrees_of_freedom == repeated.degrees_of_freedom == 4
+    for measure in ("samples", "training_time"):
+        assert repeated.fits[measure].residual_sd == pytest.approx(alone.fits[measure].residual_sd)

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import jax
 
@@ -20,6 +21,7 @@ from jax_rl.learner.schedule import warmup_updates
 from jax_rl.learner.update import init_state
 from jax_rl.records import Iteration
 from jax_rl.throughput import ThroughputPoint, ThroughputTable, write_throughput
+from jax_rl.trainer.agreement import check_agreement
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.fit import (
     check_fits,
@@ -100,6 +102,9 @@ def run_bench(
     return table
 
 
+_T = TypeVar("_T")
+
+
 class _Bench:
     """How every point is measured."""
 
@@ -123,8 +128,8 @@ class _Bench:
         return point
 
     def _run(self, request: Request, line: ProgressLine) -> Measurement:
-        with _as_misfit():
-            setup = prepare_run(request.config)
+        setup = self._agree(lambda: prepare_run(request.config))
+        check_agreement(setup, self._channel)
         self.mapped = True
         line.announce(setup.plan.describe())
         device = setup.mesh.local_devices[0]
@@ -132,9 +137,9 @@ class _Bench:
         iterations: list[Iteration] = []
         with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:
             programs = self._compile(setup)
-            with self._survive(lambda: "compile"):
+            with self._survive(lambda: "state"):
                 loop = self._make_loop(setup, programs, scorer)
-            with contextlib.closing(loop), self._survive(lambda: loop.clock.phase):
+            with contextlib.closing(loop), self._survive(lambda: loop.program):
                 # The first also does what only happens once; measure_steady leaves out one more.
                 loop.iterate()
                 steady = measure_steady(
@@ -150,7 +155,8 @@ class _Bench:
     def _compile(self, setup: RunSetup) -> Programs:
         compiler = Compiler(lambda event: None)
         keeps_reference = setup.config.objective.kl_coefficient > 0
-        with _as_misfit():
+
+        def compile_all() -> Programs:
             programs = compile_programs(
                 setup, compiler, forced_lengths=self._replay is not None, validates=False
             )
@@ -160,10 +166,23 @@ class _Bench:
                 state=count_bytes(state),
                 reference=count_bytes(state.weights) if keeps_reference else 0,
             )
-            # One process decides, so that all do the same.
-            capacity = self._channel.share(find_capacity(setup.mesh.local_devices[0]))
-            check_fits(needs, capacity)
-        return programs
+            check_fits(needs, find_capacity(setup.mesh.local_devices[0]))
+            return programs
+
+        return self._agree(compile_all)
+
+    def _agree(self, work: Callable[[], _T]) -> _T:
+        """What the mesh or the memory refuses is a result, of all processes if of one."""
+        reason, done = None, None
+        try:
+            done = work()
+        except UserError as error:
+            reason = str(error)
+        for refused in self._channel.gather(reason):
+            if refused is not None:
+                raise _MisfitError(refused)
+        assert done is not None
+        return done
 
     def _make_loop(self, setup: RunSetup, programs: Programs, scorer: Scorer) -> Loop:
         config, plan = setup.config, setup.plan
@@ -188,25 +207,16 @@ class _Bench:
         )
 
     @contextlib.contextmanager
-    def _survive(self, find_phase: Callable[[], str]) -> Iterator[None]:
+    def _survive(self, find_program: Callable[[], str]) -> Iterator[None]:
         """Makes a result of memory that does not suffice, where this process is alone."""
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            told = explain_out_of_memory(error, phase=find_phase())
+            told = explain_out_of_memory(error, program=find_program(), doing="running")
             # Others may be waiting for this process inside a program: all end with its message.
             raise _MisfitError(str(told)) if self._channel.count == 1 else told from None
-
-
-@contextlib.contextmanager
-def _as_misfit() -> Iterator[None]:
-    """What the mesh or the memory refuses is a result."""
-    try:
-        yield
-    except UserError as error:
-        raise _MisfitError(str(error)) from None
 
 
 def _make_table(config: Config, points: Sequence[ThroughputPoint], replay: str) -> ThroughputTable:
@@ -235,7 +245,9 @@ def _write_notes(config: Config, platform: str, replay: str) -> Iterator[str]:
     if replay:
         yield (
             f"response lengths are drawn from those of {replay}, by sample id; the ten tenths of"
-            " its samples count alike, and a rate is rollouts over the time that all of them take"
+            " its samples count alike, and a rate is rollouts over the time that all of them take."
+            " Each length is drawn by itself and even inside its bin, where those of a run's group"
+            " are alike and truncated ones lie at the limit: the longest of a wave may differ"
         )
     else:
         yield "response lengths are those of the policy that training starts from, as it learns"

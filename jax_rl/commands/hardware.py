@@ -95,7 +95,7 @@ class Plan:
     jobs: int | None = None
     """Programs compiled side by side; one per core if left out."""
     chips: Path | None = None
-    """File with chips of your own, of the form of jax_rl/costs/chips.toml."""
+    """File with numbers of your own for chips, of the form of jax_rl/costs/chips.toml."""
     output: Path | None = None
     """Directory of plan.json; runs/NAME_plan of the configuration if left out."""
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jax_rl.costs.collectives import Collective
@@ -26,6 +27,7 @@ class ProgramCosts:
     temporaries: int
     aliased: int  # of the arguments, which the outputs take over
     code: int
+    unread: str = ""  # why bytes and collectives are not known, and 0
 
     @property
     def peak(self) -> int:
@@ -58,7 +60,7 @@ def measure_program(
 
     FLOPs come from the traced program, and are what all devices do together, divided evenly: work
     that a layout repeats on every device is not counted again. Bytes and collectives come from the
-    compiled text, memory from the compiler's own analysis; a backend that has none gives zeros.
+    compiled text, where it can be read; memory from the compiler's own analysis, zeros without it.
 
     Args:
       jaxpr: `traced.jaxpr` of `traced = jitted.trace(*args)`.
@@ -68,7 +70,13 @@ def measure_program(
       loop_trips: how often a loop runs whose trips the program does not give away.
     """
     flops = count_flops(jaxpr, loop_trips=loop_trips)
-    moved = walk_module(parse_module(compiled.as_text()), mesh_shape, loop_trips=loop_trips)
+    traffic, collectives, unread = 0.0, (), ""
+    try:
+        moved = walk_module(parse_module(compiled.as_text()), mesh_shape, loop_trips=loop_trips)
+        traffic, collectives = moved.bytes, moved.collectives
+    except (jax.errors.JaxRuntimeError, LookupError, ValueError) as error:
+        # Not every runtime can write down what it has compiled; the program runs all the same.
+        unread = str(error).splitlines()[0][:300] or type(error).__name__
     devices = math.prod(mesh_shape.values())
     memory = compiled.memory_analysis()
 
@@ -78,11 +86,12 @@ def measure_program(
     return ProgramCosts(
         flops=flops.total / devices,
         matmul_flops=flops.matmul / devices,
-        bytes=moved.bytes,
-        collectives=moved.collectives,
+        bytes=traffic,
+        collectives=collectives,
         arguments=read("argument"),
         outputs=read("output"),
         temporaries=read("temp"),
         aliased=read("alias"),
         code=read("generated_code"),
+        unread=unread,
     )

@@ -36,7 +36,10 @@ def find_policy(source: str | Path | Config, *, run: Path | None = None) -> Sour
         return Source(load_config(source), run)
     if (directory / FILE_NAME).exists():
         recorded = read_run(directory).start.config
-        return Source(config_from_dict(recorded, where=f"{directory / FILE_NAME}"), directory)
+        config = config_from_dict(recorded, where=f"{directory / FILE_NAME}")
+        # As many rows of padding as the devices need that are here.
+        model = dataclasses.replace(config.model, padded_vocab=0)
+        return Source(dataclasses.replace(config, model=model), directory)
     raise UserError(_describe_directory(directory))
 
 

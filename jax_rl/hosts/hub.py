@@ -122,8 +122,8 @@ class Hub:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             member = await asyncio.wait_for(self._admit(reader, writer), HANDSHAKE_SECONDS)
-        except (OSError, EOFError, ValueError, KeyError, TimeoutError):
-            writer.close()  # a port scanner, or somebody without the key
+        except Exception:  # whatever a port scanner, or somebody without the key, may send
+            writer.close()
             return
         try:
             while True:

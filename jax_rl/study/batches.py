@@ -83,11 +83,28 @@ def fit_study(cells: Sequence[Cell], *, layouts: Sequence[str]) -> StudyFit:
             key=lambda arm: (layouts.index(arm.layout), arm.batch),
         )
     }
-    return StudyFit(
-        cells=tuple(cells),
-        fits=_fit_measures([cell for cell in cells if not censored[arm_of(cell)]]),
-        censored=censored,
-    )
+    complete = [cell for cell in cells if not censored[arm_of(cell)]]
+    return StudyFit(cells=tuple(cells), fits=_fit_layouts(complete), censored=censored)
+
+
+def _fit_layouts(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
+    """One fit over all arms, with a residual variance as if there were one layout.
+
+    The runs of a batch and seed in several layouts are nearly the same run: taken for independent
+    ones, they would make the intervals between batches too narrow.
+    """
+    fits = _fit_measures(cells)
+    names = sorted({cell.layout for cell in cells})
+    alone = [_fit_measures([c for c in cells if c.layout == name]) for name in names]
+    pooled: dict[str, AdditiveFit] = {}
+    for measure, fit in fits.items():
+        known = [one[measure] for one in alone if one[measure].degrees_of_freedom]
+        freedom = min((one.degrees_of_freedom for one in known), default=0)
+        variance = np.mean([one.residual_sd**2 for one in known]) if known else math.nan
+        pooled[measure] = dataclasses.replace(
+            fit, residual_sd=float(np.sqrt(variance)), degrees_of_freedom=freedom
+        )
+    return pooled
 
 
 def compare_arms(fit: StudyFit, arm: Arm, *, against: Arm) -> Comparison:

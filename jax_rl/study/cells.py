@@ -1,6 +1,7 @@
 """One run of a study, read from its record: clocks, counts, throughput, and what to doubt."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -144,8 +145,8 @@ def name_layout(start: Start) -> str:
 
 
 def changed_hardware(run: RunRecord) -> bool:
-    """Whether a resume moved the run to other devices: it then gives samples and no seconds."""
-    return len({describe_device(start) for start in run.starts}) > 1
+    """Whether a resume moved the run to other devices, or laid it out anew: no seconds then."""
+    return len({(describe_device(s), json.dumps(s.layout, sort_keys=True)) for s in run.starts}) > 1
 
 
 def describe_device(start: Start) -> str:

@@ -133,7 +133,7 @@ def describe_layout_samples(ratios: Sequence[LayoutRatio]) -> list[str]:
     same = [
         f"Samples to target in {r.layout} are ×{format_factor(r.samples.estimate, 3)} those in"
         f" {r.against} (95 % interval {format_ends(r.samples, 3)}; {r.pairs} pairs of runs of one"
-        " batch and seed): no dependence on the layout beyond noise."
+        " batch and seed): no dependence on the layout that these could show."
         for r in ratios
         if r.batch is None
         and r.samples.estimate is not None

@@ -33,6 +33,7 @@ _SHARED = (
     "validation",
     "budget",
 )
+_LAYOUT_TABLES = ("mesh", "weights", "compute", "sampler", "cache")
 _VARIED = {
     ("batch", "size"),
     ("batch", "microbatch"),
@@ -47,18 +48,31 @@ def check_same_experiment(
 ) -> None:
     """Refuses runs that differ from the study in more than layout, batch, seed and rate.
 
+    Layouts are compared by what their files said when the runs began, not by name alone.
+
     Raises:
       UserError: naming the run, the setting, and both values.
     """
+    rules: dict[str, tuple[str, dict[str, Any]]] = {}
     for plan in planned:
-        if not plan.layout or plan.name not in runs:
+        if plan.name not in runs:
             continue
-        found = name_layout(runs[plan.name].start)
-        if found != plan.layout:
+        start = runs[plan.name].start
+        found = name_layout(start)
+        if plan.layout and found != plan.layout:
             raise UserError(
                 f"cells/{plan.name}: ran in the layout {found!r}, the study has {plan.layout!r};"
                 " move the run away and continue the study"
             )
+        own = {key: start.layout.get(key) for key in _LAYOUT_TABLES}
+        first, expected = rules.setdefault(found, (plan.name, own))
+        for table, value in own.items():
+            if value != expected[table]:
+                raise UserError(
+                    f"cells/{plan.name}: the layout {found!r} had {table} = {value!r} there, and"
+                    f" {expected[table]!r} in cells/{first}: two layouts of one name; move one of"
+                    " the runs away and continue the study"
+                )
     for name, run in runs.items():
         for table in _SHARED:
             for key, value in config[table].items():

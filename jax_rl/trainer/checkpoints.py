@@ -63,8 +63,10 @@ class Checkpoints:
         step = self._manager.latest_step()
         return None if step is None else int(step)
 
-    def restore(self, abstract: TrainState, *, vocab: int) -> tuple[TrainState, HostState]:
-        """The newest complete checkpoint, laid out as `abstract` says on the mesh in context.
+    def restore(
+        self, abstract: TrainState, *, vocab: int, step: int | None = None
+    ) -> tuple[TrainState, HostState]:
+        """The newest complete checkpoint, or that of a step, laid out as `abstract` says.
 
         Rows of the embedding past `vocab` are padding: zeros, as many as the layout needs, whatever
         was saved.
@@ -72,7 +74,7 @@ class Checkpoints:
         Raises:
           UserError: there is none, or it is of another model.
         """
-        step = self.latest()
+        step = self.latest() if step is None else step
         if step is None:
             raise UserError(
                 f"{self._manager.directory}: no complete checkpoint is there, so there is nothing"

@@ -49,6 +49,10 @@ class PhaseClock:
             raise ValueError(f"{phase!r} is no phase; known: {', '.join(PHASES)}")
         self._phase = phase
 
+    def charge(self, phase: str, seconds: float) -> None:
+        """Adds time that was measured before the clock was started."""
+        self._totals[phase] += seconds
+
     def stop(self) -> None:
         """Charges the time up to now; what comes after it until `enter` belongs to no phase."""
         self._charge()

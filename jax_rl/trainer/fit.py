@@ -14,6 +14,7 @@ _GIB = 2**30
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 _KNOBS = {
+    "state": "a layout that splits weights, or more devices,",
     "sync": "a layout that splits the sampler's weights ([sampler] in the layout file)",
     "prefill": "a smaller batch.wave",
     "decode": "a smaller batch.wave or task.max_response_length",
@@ -23,16 +24,16 @@ _KNOBS = {
     "validation_prefill": "a smaller validation.wave",
     "validation_decode": "a smaller validation.wave",
 }
-_PROGRAM_OF_PHASE = {"generate": "decode", "learn": "update", "validate": "validation_decode"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Need:
     """Bytes that each device needs while one program runs."""
 
-    program: str
+    program: str  # or `state`
     resident: int  # what lives beside the program's own arrays
     own: int  # its arguments, outputs and temporaries
+    state: int = 0  # of all this, what lives as long as the run
 
     @property
     def bytes(self) -> int:
@@ -66,8 +67,9 @@ def list_needs(costs: Mapping[str, ProgramCosts], *, state: int, reference: int)
     for program, cost in costs.items():
         # The learner's programs are handed what otherwise lives beside them.
         beside = {"update": reference, "sync": state + reference, "score": state + reference}
-        own = cost.peak - (cost.arguments if program in ("sync", "score") else 0)
-        needs.append(Need(program, beside.get(program, state + reference), own))
+        handed = {"sync": cost.arguments, "score": reference}.get(program, 0)
+        resident = beside.get(program, state + reference)
+        needs.append(Need(program, resident, cost.peak - handed, state + reference))
     return sorted(needs, key=lambda need: -need.bytes)
 
 
@@ -81,11 +83,11 @@ def check_fits(needs: list[Need], capacity: int | None) -> None:
     Raises:
       UserError: the first need that is too large, and the knob that makes it less.
     """
-    for need in needs:
+    for need in [Need("state", 0, needs[0].state), *needs]:
         if capacity is not None and need.bytes > capacity:
             raise UserError(
                 f"{need.program} needs {need.bytes / _GIB:.2f} GiB on each device"
-                f" ({need.resident / _GIB:.2f} GiB of it for the run's state), but a device has"
+                f" ({need.state / _GIB:.2f} GiB of it for the run's state), but a device has"
                 f" {capacity / _GIB:.2f} GiB; {need.knob} would need less"
             )
 
@@ -95,17 +97,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, jax.errors.JaxRuntimeError) and _OUT_OF_MEMORY in str(error)
 
 
-def explain_out_of_memory(error: BaseException, *, program: str = "", phase: str = "") -> UserError:
+def explain_out_of_memory(error: BaseException, *, program: str, doing: str) -> UserError:
     """The message about it.
 
     Args:
       error: of the compiler or the device.
-      program: that was compiled, if it was the compiler's.
-      phase: of the run, if it was the device's.
+      program: that lacked memory, or `state` for what lives as long as the run.
+      doing: compiling, running or making.
     """
-    name = program or _PROGRAM_OF_PHASE.get(phase, "")
-    helps = f"; {_KNOBS[name]} would need less" if name in _KNOBS else ""
-    where = f"compiling {program}" if program else f"the phase {phase!r}"
+    helps = f"; {_KNOBS[program]} would need less" if program in _KNOBS else ""
+    where = f"{doing} {program}"
     first = str(error).splitlines()[0][:300]
     return UserError(f"{where} ran out of the devices' memory{helps} ({first})")
 

@@ -108,6 +108,7 @@ class Loop:
         self._sampler_weights: Weights | None = None
         self._pending: _Pending | None = None
         self.first_failure: str | None = None  # of a reward, in words
+        self.program = "state"  # the one that memory is needed for now, for a message
 
     def iterate(self) -> Iteration | None:
         """Samples, rewards and dispatches the update; the record of the iteration before, if any.
@@ -120,6 +121,7 @@ class Loop:
         if self._pending is None:
             # Nothing else runs: what dispatching takes is part of generating.
             self._enter("generate")
+        self.program = "decode"
         rollouts, steps = generate(
             self.programs.sampler, weights, batch.waves, self._key, self._temperature
         )
@@ -137,6 +139,7 @@ class Loop:
             reference = self.programs.score(self._reference, joined, self._temperature)
         scored = self._gather(responses, pending, finished)
         self._enter("learn")
+        self.program = "update"
         rates = self._schedule.rates(self.position.update, setup.plan.updates)
         self.state, metrics = self.programs.update(
             self.state,
@@ -166,6 +169,7 @@ class Loop:
         setup = self.setup
         assert self.programs.validation is not None, "compiled without the validation's sampler"
         weights = self._dispatch_sync()
+        self.program = "validation_decode"
         rollouts, steps = generate(
             self.programs.validation,
             weights,
@@ -263,6 +267,7 @@ class Loop:
 
     def _dispatch_sync(self) -> Weights:
         if self._sampler_weights is None:
+            self.program = "sync"
             self._sampler_weights = self.programs.sync(self.state.weights)
         return self._sampler_weights
 
@@ -272,7 +277,9 @@ class Loop:
         What is left to do on the host is done in the phase `then`, behind the device's work.
         """
         pending, self._pending = self._pending, None
+        dispatched, self.program = self.program, "update"
         metrics = fetch(pending.metrics) if pending is not None else {}
+        self.program = dispatched
         self._enter("sync")
         if pending is not None:
             # Only here: all seconds since the record before belong to this iteration's.

@@ -126,6 +126,21 @@ def plan_memory(
     )
 
 
+def estimate_validation_bytes(config: Config, layout: Layout, sizes: Mapping[str, int]) -> int:
+    """Bytes of the sampler's weights, of one wave of the validation set, and of decoding it.
+
+    On paper, as all here: for a plan that does not compile these programs too.
+    """
+    model, task = config.model, config.task
+    plan = plan_validation(config, layout, sizes)
+    prompt, response = task.max_prompt_length, task.max_response_length
+    cache = count_cache_bytes(model, layout, sizes, rows=plan.wave, columns=prompt + response)
+    sampling = estimate_sampling_bytes(
+        model, plan, layout.decoding, sizes, prompt=prompt, response=response
+    )
+    return count_sampler_bytes(model, layout.decoding, sizes) + cache + sampling
+
+
 def count_stored_bytes(model: ModelConfig, layout: Layout, sizes: Mapping[str, int]) -> int:
     """Bytes of the stored float32 weights on each device."""
     weights = jax.tree.leaves(describe_weights(model))
@@ -165,7 +180,7 @@ def estimate_sampling_bytes(
     rows = plan.prefill_rows // plan.decoding_shards
     prefill = short + _forward_bytes(model, parts, rows=rows, queries=prompt, keys=prompt)
     rows = plan.rows_per_shard
-    logits = _LOGITS * rows * model.vocab // parts.vocab * _FLOAT32
+    logits = _LOGITS * rows * model.vocab_rows // parts.vocab * _FLOAT32
     block = _forward_bytes(model, parts, rows=rows, queries=1, keys=prompt + response)
     return max(prefill, logits + block)
 
@@ -202,7 +217,7 @@ def estimate_activation_bytes(
     parts, length = _Parts.of(layout, sizes), prompt + response
     block = _block_bytes(model, parts, rows=rows, length=length)
     chunk = next(c for c in range(min(SCORE_CHUNK, response), 0, -1) if response % c == 0)
-    logits = _LOGITS * rows * chunk * model.vocab // parts.vocab * _FLOAT32
+    logits = _LOGITS * rows * chunk * model.vocab_rows // parts.vocab * _FLOAT32
     kept = rows * length * model.embed * _width(model)  # what enters the block
     if model.remat == "dots":
         kept += _dot_bytes(model, parts, rows=rows, length=length)

@@ -71,7 +71,8 @@ class Compiler:
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise explain_out_of_memory(error, program=name) from error
+            raise explain_out_of_memory(error, program=name, doing="compiling") from error
+        seconds = time.perf_counter() - start
         self.counts[name] = self.counts.get(name, 0) + 1
         # The longest that a decode loop can run, one token being drawn before it.
         spec = static.get("spec")
@@ -83,7 +84,7 @@ class Compiler:
             Compile(
                 program=name,
                 shapes={key: list(leaf.shape) for key, leaf in shapes.items()},
-                seconds=time.perf_counter() - start,
+                seconds=seconds,
                 costs=costs.as_dict(),
             )
         )

@@ -68,9 +68,10 @@ def _list_own_rows(indices: Mapping[jax.Device, Any], count: int) -> np.ndarray:
 
 def _take_rows(array: jax.Array, rows: np.ndarray) -> np.ndarray:
     """These rows of an array, from the shards that this process holds."""
-    values = np.empty((array.shape[0], *array.shape[1:]), array.dtype)
-    for shard in array.addressable_shards:
-        values[shard.index] = np.asarray(shard.data)
+    values = np.empty(array.shape, array.dtype)
+    held = {str(shard.index): shard for shard in array.addressable_shards}.values()
+    for shard, data in zip(held, fetch([shard.data for shard in held]), strict=True):
+        values[shard.index] = data
     return values[rows]
 
 
@@ -97,7 +98,9 @@ def generate(
     steps: list[jax.Array] = []
     for prompts in waves:
         cache, hidden = programs.prefill(weights, prompts)
-        sampled, step, _ = programs.decode(weights, cache, hidden, prompts, key, temperature)
+        sampled, step, spent = programs.decode(weights, cache, hidden, prompts, key, temperature)
+        # The next wave's cache should find this one's memory free.
+        del cache, spent
         rollouts.append(sampled)
         steps.append(step)
     return rollouts, steps

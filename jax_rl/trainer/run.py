@@ -3,19 +3,21 @@
 import contextlib
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
 
 from jax_rl.config import Config
 from jax_rl.config_checks import validate
+from jax_rl.costs.program import ProgramCosts
 from jax_rl.errors import DivergedError
 from jax_rl.hosts.channel import Channel, open_channel
 from jax_rl.learner.schedule import warmup_note, warmup_updates
-from jax_rl.learner.update import init_state
 from jax_rl.records import (
     Checkpoint,
+    Compile,
     Event,
     NullWriter,
     RecordWriter,
@@ -23,6 +25,7 @@ from jax_rl.records import (
     Trace,
     Validation,
 )
+from jax_rl.trainer.agreement import check_agreement
 from jax_rl.trainer.checkpoints import Checkpoints, HostState
 from jax_rl.trainer.clock import PhaseClock
 from jax_rl.trainer.describe import RateOrigin, describe_end, describe_outcome, describe_start
@@ -43,7 +46,7 @@ from jax_rl.trainer.programs import Compiler, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
 from jax_rl.trainer.scoring import Scorer, open_scorer
 from jax_rl.trainer.setup import RunSetup, prepare_run
-from jax_rl.trainer.start import check_starting_weights, make_starting_weights
+from jax_rl.trainer.start import check_starting_weights, make_beginning
 from jax_rl.trainer.steady import measure_steady
 from jax_rl.trainer.tracing import Tracer, take_request
 
@@ -116,6 +119,7 @@ def _train(
     label: str,
 ) -> RunRecord:
     setup = prepare_run(config)
+    check_agreement(setup, channel)
     setup.training(config.run.seed)  # a task with nothing to train on is refused before any work
     if jax.default_backend() == "cpu":
         keep_freed_memory()
@@ -129,8 +133,10 @@ def _train(
         contextlib.closing(writer),
         jax.set_mesh(setup.mesh),
         open_scorer(setup) as scorer,
-        contextlib.closing(Tracer(directory)) as tracer,
+        contextlib.ExitStack() as stack,
     ):
+        tracer = Tracer(directory)
+        stack.callback(tracer.end)
         parts = _Parts(setup, directory, Journal(writer, line), scorer, tracer, channel)
         run = _Run(parts, earlier, origin)
         run.go(stop, steady_seconds)
@@ -156,7 +162,6 @@ class _Run:
         self.parts, self.setup, self.config = parts, parts.setup, parts.setup.config
         self.journal, self.line, self.channel = parts.journal, parts.journal.line, parts.channel
         self.checkpoints = Checkpoints(parts.directory, parts.setup.config.checkpoint)
-        self.compiler = Compiler(self.journal.record)
         self._saved_at = 0
         self._saved_elapsed = 0.0
         self._compiles_of_saves = 0
@@ -176,11 +181,12 @@ class _Run:
             with self._explain_out_of_memory():
                 reason = self._iterate(stop)
             self.loop.clock.stop()
+            self.parts.tracer.end()  # the measurement that follows is not to be traced
             inside = {"inside the loop": compiles() - self._compiles_of_saves}
             end = describe_end(
                 self.loop,
                 reason=reason,
-                compiled=self.compiler.counts | inside,
+                compiled=self._compiled | inside,
                 since=self._first_start,
             )
             if steady_seconds > 0 and reason != "not_finite":
@@ -221,10 +227,17 @@ class _Run:
         return reason
 
     def _begin_trace(self, iterations: int) -> None:
+        if not iterations:
+            return
         samples = self.loop.position.samples
+        self.record(self.loop.drain())
+        self.loop.clock.enter("checkpoint")  # starting a profiler is no training
         path = self.parts.tracer.begin(iterations, samples=samples)
-        if path is not None:
-            self.journal.record(Trace(samples=samples, iterations=iterations, path=path))
+        self.loop.clock.enter("other")
+        if path is None:
+            self.line.announce("a trace is running already; another one was not begun")
+            return
+        self.journal.record(Trace(samples=samples, iterations=iterations, path=path))
 
     def _end_trace(self) -> None:
         """The last traced iteration's update belongs to the trace; writing is no training."""
@@ -241,7 +254,9 @@ class _Run:
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise explain_out_of_memory(error, phase=self.loop.clock.phase) from error
+            raise explain_out_of_memory(
+                error, program=self.loop.program, doing="running"
+            ) from error
 
     @contextlib.contextmanager
     def _keep_what_was_learnt(self) -> Iterator[None]:
@@ -255,18 +270,28 @@ class _Run:
             raise
 
     def _begin(self, earlier: RunRecord | None, origin: RateOrigin | None) -> None:
-        """Warm start, compiled programs and state; the clock runs from after the warm start."""
+        """Programs, then weights; nothing is allocated or written before all is known to fit."""
         setup = self.setup
         warmup = warmup_updates(self.config.optimizer.warmup_samples, setup.plan.minibatch)
-        host = None
-        if earlier is not None:
-            state, host = self.checkpoints.restore(
-                abstract_state(setup), vocab=self.config.model.vocab
-            )
-            limit = host.position.samples
-            self.journal.validations = [v for v in earlier.validations if v.samples <= limit]
         note = warmup_note(warmup)
         notes = [*setup.notes, *([note] if note else [])]
+        for text in (setup.plan.describe(), *notes):
+            self.line.announce(text)
+        importlib.import_module("grain")  # takes seconds, which no run's clock should be charged
+        compiles: list[Compile] = []
+        begun = time.perf_counter()
+        compiler = Compiler(compiles.append)
+        programs = compile_programs(setup, compiler)
+        self._check_fits(compiler.costs)
+        compiled_in = time.perf_counter() - begun
+        self._compiled = compiler.counts
+        beginning = make_beginning(
+            setup, self.checkpoints, resumes=earlier is not None, channel=self.channel
+        )
+        host = beginning.host
+        if earlier is not None and host is not None:
+            limit = host.position.samples
+            self.journal.validations = [v for v in earlier.validations if v.samples <= limit]
         start = describe_start(
             setup,
             warmup=warmup,
@@ -275,51 +300,38 @@ class _Run:
             resumed_at=host.position.samples if host else None,
         )
         self._first_start = earlier.start.time if earlier is not None else start.time
-        self.journal.record(start)
-        keeps_reference = self.config.objective.kl_coefficient > 0
-        reference = None
-        if host is None or keeps_reference:
-            weights, report = make_starting_weights(setup, self.channel)
-            reference = jax.tree.map(lambda w: w.copy(), weights) if keeps_reference else None
-            if host is None:
-                self.journal.record(report)
-                state = init_state(weights, self.config.optimizer, self.config.model)
-        self.line.announce(setup.plan.describe())
-        for note in notes:
-            self.line.announce(note)
-        importlib.import_module("grain")  # takes seconds, which no run's clock should be charged
-        clock = PhaseClock(
-            phases=host.phases if host else None, hidden=host.hidden if host else None
-        )
-        clock.enter("compile")
-        programs = compile_programs(setup, self.compiler)
-        self._check_fits()
-        moved = sum(part.bytes for part in self.compiler.costs["sync"].collectives)
+        for event in (start, *compiles, beginning.event):
+            if event is not None:
+                self.journal.record(event)
+        moved = sum(part.bytes for part in compiler.costs["sync"].collectives)
         if moved:
             self.line.announce(
                 f"weights to the sampler: {moved / 2**20:,.1f} MiB cross each device's links in an"
                 " iteration"
             )
+        clock = PhaseClock(
+            phases=host.phases if host else None, hidden=host.hidden if host else None
+        )
+        clock.charge("compile", compiled_in)
         self.loop = Loop(
             setup,
             programs,
-            state=state,
-            reference=reference,
+            state=beginning.state,
+            reference=beginning.reference,
             schedule=Schedule(self.config.optimizer.learning_rate, warmup),
             position=host.position if host else Position(),
             clock=clock,
             scorer=self.parts.scorer,
             channel=self.channel,
         )
-        clock.enter("other")
         self._saved_at, self._saved_elapsed = self.loop.position.samples, clock.elapsed
 
-    def _check_fits(self) -> None:
-        """Refuses what cannot work before the first iteration."""
+    def _check_fits(self, costs: Mapping[str, ProgramCosts]) -> None:
+        """Refuses what cannot work before anything is allocated."""
         state = abstract_state(self.setup)
         keeps_reference = self.config.objective.kl_coefficient > 0
         needs = list_needs(
-            self.compiler.costs,
+            costs,
             state=count_bytes(state),
             reference=count_bytes(state.weights) if keeps_reference else 0,
         )

@@ -1,6 +1,7 @@
 """From a configuration to everything that is fixed during a run."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -251,4 +252,11 @@ def take_devices(count: int) -> list[jax.Device]:
         raise UserError(
             f"run.devices = {count}, but {len(devices)} {devices[0].platform} device(s) are here"
         )
-    return devices[: count or len(devices)]
+    taken = devices[: count or len(devices)]
+    per_process = Counter(device.process_index for device in taken)
+    if len(per_process) < jax.process_count() or len(set(per_process.values())) > 1:
+        raise UserError(
+            f"run.devices = {count} gives the {jax.process_count()} processes unequal numbers of"
+            f" devices, or none; 0 takes all {len(devices)}"
+        )
+    return taken

@@ -45,15 +45,20 @@ class Tracer:
 
     def __init__(self, run: Path):
         """Traces go to a folder of the run, one for each."""
-        self._run, self._left = run, 0
+        self._run, self._left, self._running = run, 0, False
 
     def begin(self, iterations: int, *, samples: int) -> str | None:
-        """Starts a trace if none is running; its path inside the run's directory."""
-        if not iterations or self._left:
+        """Starts a trace; its path inside the run's directory, or None if one is running."""
+        if not iterations or self._running:
             return None
         path = f"{FOLDER}/{samples}"
-        jax.profiler.start_trace(str(self._run / path))
-        self._left = iterations
+        # Two processes of one host would write one file.
+        own = f"{path}/process_{jax.process_index()}" if jax.process_count() > 1 else path
+        try:
+            jax.profiler.start_trace(str(self._run / own))
+        except RuntimeError:  # somebody else is tracing this process
+            return None
+        self._left, self._running = iterations, True
         return path
 
     def advance(self) -> bool:
@@ -64,11 +69,7 @@ class Tracer:
         return self._left == 0
 
     def end(self) -> None:
-        """Writes the trace."""
-        jax.profiler.stop_trace()
-
-    def close(self) -> None:
-        """Ends a trace that is still running."""
-        if self._left:
-            self._left = 0
+        """Writes the trace, if one is running."""
+        if self._running:
+            self._left, self._running = 0, False
             jax.profiler.stop_trace()

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import platform
 import time
 from functools import partial
 from pathlib import Path
@@ -46,8 +47,10 @@ def make_warm_start(setup: RunSetup, channel: Channel | None = None) -> tuple[We
     """
     key = hash_definition(setup)
     path = cache_folder() / f"{key}.npz"
-    cached = path.is_file()
-    if all(channel.gather(cached)) if channel else cached:
+    mark = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    # Each host may have a cache of its own, made on other devices: equal to rounding only.
+    marks = set(channel.gather(mark)) if channel else {mark}
+    if marks == {mark} and mark:
         weights, report = _load(path, setup)
         return weights, dataclasses.replace(report, key=key, cached=True)
     start = time.perf_counter()
@@ -194,7 +197,7 @@ def _save(path: Path, weights: Weights, report: WarmStart, model: ModelConfig) -
         arrays[jax.tree_util.keystr(name)] = np.asarray(whole)[: weight.unpadded[0]]
     loss = np.nan if report.loss is None else report.loss
     # Written aside and moved: a kill never leaves half a file under the final name.
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    aside = path.with_suffix(f".{platform.node()}.{os.getpid()}.tmp")
     with aside.open("wb") as file:
         np.savez(file, __report__=np.array([report.seconds, loss]), **arrays)
     aside.replace(path)

@@ -1,0 +1,178 @@
+"""Which programs a plan compiles, and how each point's costs are put together from them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jax_rl.bench.request import Request
+from jax_rl.config import Config
+from jax_rl.config_file import config_to_dict
+from jax_rl.errors import UserError
+from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
+from jax_rl.mesh.devices import check_divides, resolve_sizes
+from jax_rl.mesh.layout import Layout
+from jax_rl.mesh.layout_file import load_layout
+from jax_rl.model.weights import dimensions
+from jax_rl.resources import find_layout
+from jax_rl.trainer.setup import check_length, pad_vocabulary
+from jax_rl.trainer.specs import plan_validation
+
+UNROLLED = ("sync", "prefill", "decode")
+"""Programs with every layer written out; the learner's loop over them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One layout with one batch, mapped onto the target."""
+
+    request: Request
+    config: Config  # with the vocabulary padded
+    layout: Layout
+    sizes: Mapping[str, int]  # of the mesh axes
+    plan: BatchPlan
+    validation: BatchPlan
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Names of the programs that an iteration calls."""
+        join = ("join",) if self.plan.waves > 1 or self.layout.splits else ()
+        score = ("score",) if self.config.objective.kl_coefficient > 0 else ()
+        return ("sync", "prefill", "decode", *join, *score, "update")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One program to compile; equal ones are compiled once."""
+
+    layout: str
+    program: str
+    layers: int
+    shapes: tuple[Any, ...]  # what the program's shapes depend on, besides the configuration
+    config: Config = dataclasses.field(compare=False)
+
+    def as_line(self) -> dict[str, Any]:
+        """As `jax_rl.plan.worker` is told of it."""
+        model = dataclasses.replace(self.config.model, layers=self.layers, padded_vocab=0)
+        changed = dataclasses.replace(self.config, model=model)
+        return {"config": config_to_dict(changed), "program": self.program}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A compiled program, and its weight in a sum that stands for another one."""
+
+    job: Job
+    weight: float
+
+
+Recipe = tuple[Part, ...]
+
+
+def map_point(request: Request, *, devices: int, groups: int) -> Point:
+    """A requested point on so many devices.
+
+    Raises:
+      UserError: layout, model or batch do not fit them.
+    """
+    config = request.config
+    layout = load_layout(find_layout(config.run.layout))
+    sizes = resolve_sizes(layout, devices, slices=groups)
+    config = pad_vocabulary(config, layout, sizes)
+    check_divides(layout, sizes, dimensions(config.model))
+    check_length(config)
+    plan = plan_batch(config.batch, layout, sizes)
+    validation = plan_validation(config, layout, sizes)
+    return Point(request, config, layout, sizes, plan, validation)
+
+
+def choose_recipes(
+    points: Sequence[Point], *, layers: tuple[int, int] | None, every_batch: bool
+) -> list[dict[str, Recipe]]:
+    """For each point, how each of its programs is put together from compiled ones.
+
+    Args:
+      points: of any layouts.
+      layers: numbers of blocks to compile the unrolled programs with, in the place of the model's.
+      every_batch: compile the update of each batch, also where two tell the others.
+    """
+    ends = {} if every_batch else _find_ends(points)
+    return [
+        {name: _choose_recipe(point, name, layers, ends) for name in point.programs}
+        for point in points
+    ]
+
+
+def check_layers(layers: Sequence[int], config: Config) -> tuple[int, int] | None:
+    """Two numbers of blocks to compile with, or None for the model's own.
+
+    Raises:
+      UserError: not two different ones up to the model's, or a model whose layers differ.
+    """
+    if not layers:
+        return None
+    first, *rest = sorted(set(layers))
+    most = config.model.layers
+    if len(rest) != 1 or first < 1 or rest[0] > most:
+        raise UserError(
+            f"layers_compiled = {', '.join(map(str, layers))} must be two different numbers of"
+            f" layers from 1 to the model's {most}, such as 2,4"
+        )
+    if config.model.local_layers:
+        raise UserError(
+            "layers_compiled needs layers that are all alike, but model.local_layers makes some"
+            " of them local; leave it out"
+        )
+    return first, rest[0]
+
+
+def _find_ends(points: Sequence[Point]) -> dict[str, tuple[Point, Point]]:
+    """Smallest and largest batch of each layout between which only a loop turns more often."""
+    ends: dict[str, tuple[Point, Point]] = {}
+    for name in {point.request.layout for point in points}:
+        same = [p for p in points if p.request.layout == name and _loops(p)]
+        same.sort(key=lambda point: point.plan.size)
+        if len(same) > 2 and len({_cut(point) for point in same}) == 1:
+            ends[name] = same[0], same[-1]
+    return ends
+
+
+def _loops(point: Point) -> bool:
+    """Whether the update is a loop over microbatches, not a single one without a loop."""
+    return point.plan.accumulation > 1
+
+
+def _cut(point: Point) -> tuple[int, int]:
+    return point.plan.microbatch, point.plan.updates
+
+
+def _choose_recipe(
+    point: Point,
+    name: str,
+    layers: tuple[int, int] | None,
+    ends: Mapping[str, tuple[Point, Point]],
+) -> Recipe:
+    most = point.config.model.layers
+    if name in UNROLLED and layers is not None:
+        first, second = (_make_job(point, name, count) for count in layers)
+        share = (most - layers[0]) / (layers[1] - layers[0])
+        return Part(first, 1 - share), Part(second, share)
+    between = ends.get(point.request.layout)
+    if name == "update" and between is not None and _loops(point) and point not in between:
+        low, high = between
+        share = (point.plan.size - low.plan.size) / (high.plan.size - low.plan.size)
+        return (
+            Part(_make_job(low, name, most), 1 - share),
+            Part(_make_job(high, name, most), share),
+        )
+    return (Part(_make_job(point, name, most), 1.0),)
+
+
+def _make_job(point: Point, name: str, layers: int) -> Job:
+    plan = point.plan
+    shapes: dict[str, tuple[Any, ...]] = {
+        "sync": (),
+        "prefill": (plan.wave, plan.prefill_rows),
+        "decode": (plan.wave, plan.prefill_rows),
+        "join": (plan.wave, plan.waves),
+    }
+    return Job(point.request.layout, name, layers, shapes.get(name, (plan,)), point.request.config)

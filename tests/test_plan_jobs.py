@@ -1,0 +1,93 @@
+"""Which programs are compiled once for several points, and which lie on a line."""
+
+from typing import Any
+
+import pytest
+from plan_points import list_points
+from trainer_runs import CONFIG, change
+
+from jax_rl.errors import UserError
+from jax_rl.plan.jobs import Job, Point, Recipe, check_layers, choose_recipes
+
+FIXED: dict[str, Any] = {"batch": {"wave": 16, "microbatch": 8}}
+
+
+def jobs_of(
+    points: list[Point], *, layers: tuple[int, int] | None = None, every_batch: bool = False
+) -> tuple[list[dict[str, Recipe]], set[Job]]:
+    recipes = choose_recipes(points, layers=layers, every_batch=every_batch)
+    return recipes, {p.job for recipe in recipes for parts in recipe.values() for p in parts}
+
+
+def test_what_does_not_change_with_the_batch_is_compiled_once() -> None:
+    points = list_points(32, 64, **FIXED)
+    recipes, jobs = jobs_of(points)
+    names = sorted(job.program for job in jobs)
+    assert names == ["decode", "join", "join", "prefill", "sync", "update", "update"]
+    assert recipes[0]["decode"][0].job == recipes[1]["decode"][0].job
+    assert recipes[0]["update"][0].job != recipes[1]["update"][0].job
+
+
+def test_a_batch_taken_whole_changes_everything_but_sync() -> None:
+    _, jobs = jobs_of(list_points(16, 32))
+    assert sorted(job.program for job in jobs) == [
+        *("decode", "decode", "prefill", "prefill", "sync", "update", "update")
+    ]
+
+
+def test_updates_between_two_batches_lie_on_a_line() -> None:
+    points = list_points(16, 32, 64, **FIXED)
+    recipes, jobs = jobs_of(points)
+    assert sorted(j.config.batch.size for j in jobs if j.program == "update") == [16, 64]
+    between = recipes[1]["update"]  # 32 is a third of the way from 16 to 64
+    assert [part.job.config.batch.size for part in between] == [16, 64]
+    assert [part.weight for part in between] == pytest.approx([2 / 3, 1 / 3])
+    _, every = jobs_of(points, every_batch=True)
+    assert sorted(j.config.batch.size for j in every if j.program == "update") == [16, 32, 64]
+
+
+def test_a_single_microbatch_has_no_loop_and_is_no_end_of_a_line() -> None:
+    recipes, _ = jobs_of(list_points(8, 16, 32, 64, **FIXED, devices=8))
+    assert len(recipes[0]["update"]) == 1
+    assert [part.job.config.batch.size for part in recipes[2]["update"]] == [16, 64]
+
+
+def test_layers_on_a_line_are_those_of_the_sampler_alone() -> None:
+    points = list_points(16, model={"layers": 10}, **FIXED)
+    recipes, _ = jobs_of(points, layers=(2, 4))
+    for name in ("sync", "prefill", "decode"):
+        parts = recipes[0][name]
+        assert [part.job.layers for part in parts] == [2, 4]
+        assert [part.weight for part in parts] == [-3.0, 4.0]  # 10 = -3 x 2 + 4 x 4
+        assert parts[0].job.as_line()["config"]["model"]["layers"] == 2
+    assert [part.job.layers for part in recipes[0]["update"]] == [10]
+
+
+def test_reference_and_split_layouts_add_programs() -> None:
+    (plain,) = list_points(16)
+    assert plain.programs == ("sync", "prefill", "decode", "update")
+    (split,) = list_points(32, layouts=("fsdp_sampler_tensor",), objective={"kl_coefficient": 0.1})
+    assert split.programs == ("sync", "prefill", "decode", "join", "score", "update")
+
+
+@pytest.mark.parametrize(
+    ("layers", "model", "part"),
+    [
+        ((2,), {"layers": 8}, "two different numbers of layers from 1 to the model's 8"),
+        ((2, 2), {"layers": 8}, "two different numbers"),
+        ((2, 9), {"layers": 8}, "the model's 8"),
+        ((1, 2), {"layers": 8, "local_layers": (0,), "sliding_window": 4}, "all alike"),
+    ],
+)
+def test_layers_that_make_no_line_are_refused(
+    layers: tuple[int, ...], model: dict[str, Any], part: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        check_layers(layers, change(CONFIG, model=model))
+    assert part in str(caught.value)
+
+
+def test_a_batch_that_does_not_map_is_refused_with_sizes_near_it() -> None:
+    with pytest.raises(UserError) as caught:
+        list_points(24, devices=16)
+    assert "16" in str(caught.value)
