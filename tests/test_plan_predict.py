@@ -14,6 +14,7 @@ from jax_rl.plan.jobs import choose_recipes
 from jax_rl.plan.predict import Prediction, as_throughput, describe, predict
 from jax_rl.plan.results import Obstacle, Result, add_weighted, read_result
 from jax_rl.throughput import ThroughputTable, read_throughput, write_throughput
+from jax_rl.trainer.memory import estimate_validation_bytes
 
 FIXED: dict[str, Any] = {"batch": {"wave": 16, "microbatch": 8}}
 # Arguments, outputs, temporaries, aliased.

@@ -70,7 +70,8 @@ def measure_program(
       loop_trips: how often a loop runs whose trips the program does not give away.
     """
     flops = count_flops(jaxpr, loop_trips=loop_trips)
-    traffic, collectives, unread = 0.0, (), ""
+    traffic, unread = 0.0, ""
+    collectives: tuple[Collective, ...] = ()
     try:
         moved = walk_module(parse_module(compiled.as_text()), mesh_shape, loop_trips=loop_trips)
         traffic, collectives = moved.bytes, moved.collectives
