@@ -106,7 +106,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts a loop in the place of the real one, and compiles nothing."""
 
     class FakeLoop:
-        clock = types.SimpleNamespace(phase="learn")
+        program = "update"
 
         def __init__(self, setup: Any, *args: Any, **kwargs: Any):
             self.setup = setup
@@ -166,7 +166,9 @@ def test_memory_that_runs_out_is_a_point_and_not_an_end(
 
 def test_among_several_processes_it_ends_all(faked: Callable[..., None], tmp_path: Path) -> None:
     faked(exhaust)
-    channel = types.SimpleNamespace(index=1, count=2, share=lambda value: value)
+    channel = types.SimpleNamespace(
+        index=1, count=2, share=lambda value: value, gather=lambda value: [value, value]
+    )
     with pytest.raises(UserError, match="ran out of the devices' memory"):
         run_bench(CONFIG, tmp_path, batches=(32,), progress=False, channel=channel)
     assert not (tmp_path / "bench.json").exists()  # process 0 writes
@@ -177,7 +179,8 @@ def test_a_program_that_cannot_be_compiled_is_a_point(
 ) -> None:
     def refuse(setup: Any, *args: Any, **kwargs: Any) -> None:
         assert kwargs == {"forced_lengths": False, "validates": False}
-        raise explain_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED"), program="update")
+        error = RuntimeError("RESOURCE_EXHAUSTED")
+        raise explain_out_of_memory(error, program="update", doing="compiling")
 
     faked(lambda loop: None, refuse)
     (point,) = run_bench(CONFIG, tmp_path, batches=(16,), progress=False).points

@@ -68,7 +68,9 @@ def check_same(found: RunRecord, expected: RunRecord) -> None:
         for field in EXACT:
             assert getattr(one, field) == getattr(other, field), field
         for field in CLOSE:
-            assert getattr(one, field) == pytest.approx(getattr(other, field), rel=1e-4), field
+            assert getattr(one, field) == pytest.approx(
+                getattr(other, field), rel=1e-4, abs=1e-6
+            ), field
     scores = [[(v.samples, v.score) for v in r.validations] for r in (found, expected)]
     assert scores[0] == scores[1]
     assert [c.samples for c in found.checkpoints] == [c.samples for c in expected.checkpoints]

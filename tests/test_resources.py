@@ -45,4 +45,4 @@ def test_unknown_layout_names_the_nearest_and_all() -> None:
     message = str(caught.value)
     assert "no layout 'fsdb'" in message
     assert "Did you mean 'fsdp'?" in message
-    assert "fsdp, fsdp_tensor, replicated, tensor" in message
+    assert "fsdp, fsdp_sampler_tensor, fsdp_tensor, multislice, replicated, tensor" in message

@@ -70,7 +70,7 @@ def test_events_come_in_order(directory: Path) -> None:
     names = [line["event"] for line in read_lines(directory)]
     pair = ["iteration", "iteration", "validation"]
     middle = ["validation", *pair, *pair, "checkpoint", *pair]
-    assert names == ["start", "warm_start", *["compile"] * 6, *middle, "steady", "end"]
+    assert names == ["start", *["compile"] * 6, "warm_start", *middle, "steady", "end"]
 
 
 def test_start_says_what_the_rest_needs(record: RunRecord, devices: int) -> None:
@@ -341,7 +341,7 @@ def test_a_reward_that_sometimes_fails_is_masked_counted_and_said(
 def test_a_reward_that_always_fails_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the reward failed on all 16 responses"):
         run(tmp_path / "run", task={"name": "trainer_runs:Broken"})
-    assert [e.event for e in read_events(tmp_path / "run")][:2] == ["start", "warm_start"]
+    assert [e.event for e in read_events(tmp_path / "run")][:2] == ["start", "compile"]
 
 
 def test_a_reward_that_fails_on_wrong_answers_does_not_reach_the_target(

@@ -200,7 +200,11 @@ CASES: dict[str, tuple[Callable[[Site], None], list[str], list[str]]] = {
     "layout that does not divide": (
         nothing,
         ["--layout", "tensor", "--run.devices", "8"],
-        ["layout tensor", "heads = 4 over tensor = 8", "would do: fsdp, fsdp_tensor, replicated"],
+        [
+            "layout tensor",
+            "heads = 4 over tensor = 8",
+            "would do: fsdp, fsdp_sampler_tensor, fsdp_tensor, multislice, replicated",
+        ],
     ),
     "contradicting field": (
         nothing,

@@ -173,16 +173,16 @@ class _Bench:
 
     def _agree(self, work: Callable[[], _T]) -> _T:
         """What the mesh or the memory refuses is a result, of all processes if of one."""
-        reason, done = None, None
+        reason = None
+        done: list[_T] = []
         try:
-            done = work()
+            done.append(work())
         except UserError as error:
             reason = str(error)
         for refused in self._channel.gather(reason):
             if refused is not None:
                 raise _MisfitError(refused)
-        assert done is not None
-        return done
+        return done[0]
 
     def _make_loop(self, setup: RunSetup, programs: Programs, scorer: Scorer) -> Loop:
         config, plan = setup.config, setup.plan

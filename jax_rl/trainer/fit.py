@@ -83,7 +83,8 @@ def check_fits(needs: list[Need], capacity: int | None) -> None:
     Raises:
       UserError: the first need that is too large, and the knob that makes it less.
     """
-    for need in [Need("state", 0, needs[0].state), *needs]:
+    state = [Need("state", 0, need.state) for need in needs[:1]]
+    for need in [*state, *needs]:
         if capacity is not None and need.bytes > capacity:
             raise UserError(
                 f"{need.program} needs {need.bytes / _GIB:.2f} GiB on each device"
