@@ -110,6 +110,7 @@ fail(work)
     assert max(ended.after for ended in (zero, one, two)) < 30
 
 
+@pytest.mark.slow
 def test_process_zero_fails_and_no_other_is_aborted():
     script = """
 with open_channel() as channel:
@@ -139,6 +140,7 @@ with open_channel() as channel:
     assert one.error.splitlines()[-1].endswith("): interrupted")
 
 
+@pytest.mark.slow
 def test_the_same_error_on_all_can_be_caught_by_all():
     script = """
 for _ in range(2):

@@ -197,6 +197,7 @@ def test_an_error_of_jax_is_the_users(calls, monkeypatch):
     ("process", "message"),
     [(0, "process 0 waits for 1 more at 127.0.0.1"), (1, "cannot be reached (Connection refused)")],
 )
+@pytest.mark.slow
 def test_nobody_comes(process, message):
     script = f"""
 import sys

@@ -45,6 +45,7 @@ with open_channel() as channel:
         assert "Traceback" not in other.error
 
 
+@pytest.mark.slow
 def test_process_zero_killed_ends_the_others():
     script = """
 with open_channel() as channel:

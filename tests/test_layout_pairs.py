@@ -183,7 +183,14 @@ def test_on_policy_law_and_tokens_on_eight_devices(learner, sampler):
     check_on_policy(make_pair(learner, sampler, 8))
 
 
-@pytest.mark.parametrize(("learner", "sampler"), PAIRS)
+SOME_SLOW = [
+    # Every learner and every sampler in the fast suite; the learner's programs are shared.
+    pytest.param(*pair, marks=() if "fsdp" in pair else pytest.mark.slow)
+    for pair in PAIRS
+]
+
+
+@pytest.mark.parametrize(("learner", "sampler"), SOME_SLOW)
 def test_batch_law_on_eight_devices(learner, sampler):
     check_gradients(make_pair(learner, sampler, 8), waves=1)
 

@@ -71,7 +71,9 @@ def batch(tied=False):
 # Sampling
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1e3], ids=["sharp", "even"])
+@pytest.mark.parametrize(
+    "temperature", [pytest.param(0.5, marks=pytest.mark.slow), 1e3], ids=["sharp", "even"]
+)
 def test_tokens_are_those_of_the_model_without_padding(temperature):
     weights = host_weights(PLAIN)
     wanted, _ = generate(ONE, PLAIN, weights=weights, temperature=temperature, end_ids=())
@@ -128,7 +130,9 @@ def test_log_probabilities_and_entropy_have_no_padding_in_them(chunk):
 # Learning
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize(
+    "tied", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["untied", "tied"]
+)
 def test_gradients_and_metrics_are_those_without_padding(tied):
     plain = dataclasses.replace(PLAIN, tied_head=tied)
     padded = dataclasses.replace(PADDED, tied_head=tied)
@@ -290,7 +294,7 @@ def test_checkpoints_have_no_padding(family, rows, tmp_path: Path):
     assert read_json(target)["vocab_size"] == plain.vocab
 
 
-@pytest.mark.parametrize("first", ["padded", "plain"])
+@pytest.mark.parametrize("first", ["padded", pytest.param("plain", marks=pytest.mark.slow)])
 def test_the_warm_start_is_shared_with_layouts_that_need_no_padding(
     first, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

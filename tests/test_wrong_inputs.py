@@ -203,7 +203,7 @@ CASES: dict[str, tuple[Callable[[Site], None], list[str], list[str]]] = {
         [
             "layout tensor",
             "heads = 4 over tensor = 8",
-            "would do: fsdp, fsdp_sampler_tensor, fsdp_tensor, multislice, replicated",
+            "would do: fsdp, fsdp_tensor, multislice, replicated",
         ],
     ),
     "contradicting field": (
