@@ -62,9 +62,11 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device]) -> Mesh:
     sizes = resolve_sizes(layout, len(devices), slices=len(slices))
     explicit = (AxisType.Explicit,) * len(sizes)
     if len(slices) == 1:
-        return jax.make_mesh(
-            tuple(sizes.values()), tuple(sizes), axis_types=explicit, devices=devices
+        # A pair of devices is no axis of a 4x4x4 torus: an axis of it may be split.
+        placed = mesh_utils.create_device_mesh(
+            tuple(sizes.values()), devices, allow_split_physical_axes=True
         )
+        return Mesh(placed, tuple(sizes), axis_types=explicit)
     if sizes["data"] % len(slices) == 0:
         inside = (sizes["data"] // len(slices), sizes["fsdp"], sizes["tensor"])
         parts = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import topologies
+from jax.experimental import mesh_utils, topologies
 from jax.sharding import AxisType, Mesh
 
 from jax_rl.errors import UserError
@@ -103,8 +103,10 @@ def lay_mesh(layout: Layout, groups: Sequence[Sequence[Any]]) -> Mesh:
     sizes = resolve_sizes(layout, len(devices), slices=len(groups))
     explicit = (AxisType.Explicit,) * len(sizes)
     if len(groups) == 1:
-        shape, names = tuple(sizes.values()), tuple(sizes)
-        return jax.make_mesh(shape, names, axis_types=explicit, devices=devices)
+        placed = mesh_utils.create_device_mesh(
+            tuple(sizes.values()), devices, allow_split_physical_axes=True
+        )
+        return Mesh(placed, tuple(sizes), axis_types=explicit)
     array = np.array(devices).reshape(tuple(sizes.values()))
     return Mesh(array, tuple(sizes), axis_types=explicit)
 
