@@ -49,16 +49,26 @@ def list_slices(devices: Sequence[jax.Device]) -> list[list[jax.Device]]:
     return [by_slice[index] for index in sorted(by_slice)]
 
 
-def make_mesh(layout: Layout, devices: Sequence[jax.Device]) -> Mesh:
+def make_mesh(
+    layout: Layout,
+    devices: Sequence[jax.Device],
+    *,
+    slices: Sequence[Sequence[jax.Device]] | None = None,
+) -> Mesh:
     """The mesh of a layout over these devices, every axis Explicit.
 
     On several slices the mesh axis `data` crosses them where it can, so that all else stays inside
     of one; hosts of GPUs may be crossed by any axis.
 
+    Args:
+      layout: the layout.
+      devices: all of them.
+      slices: the same by slice, where the devices do not tell; left out, as `list_slices` has them.
+
     Raises:
       UserError: the layout does not fit so many devices or slices.
     """
-    slices = list_slices(devices)
+    slices = list_slices(devices) if slices is None else slices
     sizes = resolve_sizes(layout, len(devices), slices=len(slices))
     explicit = (AxisType.Explicit,) * len(sizes)
     if len(slices) == 1:

@@ -9,11 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import mesh_utils, topologies
-from jax.sharding import AxisType, Mesh
+from jax.experimental import topologies
+from jax.sharding import Mesh
 
 from jax_rl.errors import UserError
-from jax_rl.mesh.devices import list_slices, make_mesh, resolve_sizes
+from jax_rl.mesh.devices import list_slices, make_mesh
 from jax_rl.mesh.layout import Layout
 from jax_rl.plan.target import HERE, Target
 
@@ -98,17 +98,7 @@ def lay_mesh(layout: Layout, groups: Sequence[Sequence[Any]]) -> Mesh:
       UserError: the layout does not fit so many devices or groups.
     """
     devices = [device for group in groups for device in group]
-    if len(groups) > 1 and devices[0].platform == "tpu":
-        return make_mesh(layout, devices)
-    sizes = resolve_sizes(layout, len(devices), slices=len(groups))
-    explicit = (AxisType.Explicit,) * len(sizes)
-    if len(groups) == 1:
-        placed = mesh_utils.create_device_mesh(
-            tuple(sizes.values()), devices, allow_split_physical_axes=True
-        )
-        return Mesh(placed, tuple(sizes), axis_types=explicit)
-    array = np.array(devices).reshape(tuple(sizes.values()))
-    return Mesh(array, tuple(sizes), axis_types=explicit)
+    return make_mesh(layout, devices, slices=groups)
 
 
 def count_groups(sizes: Mapping[str, int], groups: int) -> dict[str, int]:

@@ -67,11 +67,6 @@ class PhaseClock:
             self._hidden[work] = self._hidden.get(work, 0.0) + self._now() - start
 
     @property
-    def phase(self) -> str:
-        """The phase that the clock is in."""
-        return self._phase
-
-    @property
     def totals(self) -> dict[str, float]:
         """Seconds of each phase so far."""
         self._charge()

@@ -49,7 +49,7 @@ class Tracer:
 
     def begin(self, iterations: int, *, samples: int) -> str | None:
         """Starts a trace; its path inside the run's directory, or None if one is running."""
-        if not iterations or self._running:
+        if self._running:
             return None
         path = f"{FOLDER}/{samples}"
         # Two processes of one host would write one file.

@@ -104,10 +104,7 @@ def list_tensors(config: ModelConfig) -> list[Tensor]:
             name=name,
             weight=weight,
             layer=None,
-            inner=(
-                described[weight].shape[0] - described[weight].padding,
-                *described[weight].shape[1:],
-            ),
+            inner=described[weight].unpadded,
             stored=described[weight].shape,
             axes=described[weight].axes,
             groups=groups,
