@@ -218,6 +218,15 @@ def test_a_loop_costs_as_often_as_it_runs() -> None:
     assert walk_module(unknown, {"data": 1}, loop_trips=6.5).bytes == 4 + 6.5 * (once + 4)
 
 
+def test_a_counted_loop_turns_as_often_as_it_is_told() -> None:
+    once = 2048 + 5 + 8
+    module = read_loop()
+    assert walk_module(module, {"data": 1}, loop_trips=2.0, counted=9).bytes == 4 + 2 * once
+    assert walk_module(module, {"data": 1}, loop_trips=0.0, counted=9).bytes == 4
+    with pytest.raises(LookupError, match="0 loops of 8 trips"):
+        walk_module(module, {"data": 1}, counted=8)
+
+
 # Instructions
 
 PARTS = """HloModule m

@@ -55,6 +55,28 @@ def test_a_scan_costs_as_often_as_it_runs() -> None:
     assert five.collectives == ()
 
 
+def multiply_twice(x: jax.Array, weights: jax.Array) -> jax.Array:
+    return lax.scan(lambda c, w: (multiply_all(c, w), None), x, weights)[0]
+
+
+def test_an_outer_loop_told_to_turn_less_often_costs_as_a_shorter_one() -> None:
+    size = 128
+    state = jax.ShapeDtypeStruct((size, size), F32)
+
+    def take(outer: int, **options: Any) -> ProgramCosts:
+        weights = jax.ShapeDtypeStruct((outer, 5, size, size), F32)
+        traced = jax.jit(multiply_twice).trace(state, weights)
+        return measure_program(traced.jaxpr, traced.lower().compile(), {"data": 1}, **options)
+
+    # The inner loop has five turns as well where the outer has: the first on the way in counts.
+    for long in (5, 12):
+        told, short = take(long, loop_trips=3.0, counted=long), take(3)
+        assert told.unread == ""
+        assert told.flops == short.flops == 3 * 5 * 2 * size**3
+        assert told.bytes == pytest.approx(short.bytes, rel=0.02)
+    assert "0 loops of 7 trips" in take(5, counted=7).unread
+
+
 def test_memory_is_what_the_compiler_says() -> None:
     state = jax.ShapeDtypeStruct((64, 64), F32)
     traced = jax.jit(lambda x, y: (x + y, x @ y), donate_argnums=0).trace(state, state)

@@ -1,4 +1,4 @@
-"""Which programs are compiled once for several points, and which lie on a line."""
+"""Which programs are compiled once for several points, and how they tell of the others."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ FIXED: dict[str, Any] = {"batch": {"wave": 16, "microbatch": 8}}
 def jobs_of(
     points: list[Point], *, layers: tuple[int, int] | None = None, every_batch: bool = False
 ) -> tuple[list[dict[str, Recipe]], set[Job]]:
-    recipes = choose_recipes(points, layers=layers, every_batch=every_batch)
+    recipes = choose_recipes(points, layers=layers, every_batch=every_batch, decode_trips=15)
     return recipes, {p.job for recipe in recipes for parts in recipe.values() for p in parts}
 
 
@@ -23,9 +23,10 @@ def test_what_does_not_change_with_the_batch_is_compiled_once() -> None:
     points = list_points(32, 64, **FIXED)
     recipes, jobs = jobs_of(points)
     names = sorted(job.program for job in jobs)
-    assert names == ["decode", "join", "join", "prefill", "sync", "update", "update"]
+    assert names == ["decode", "join", "join", "prefill", "sync", "update"]
     assert recipes[0]["decode"][0].job == recipes[1]["decode"][0].job
-    assert recipes[0]["update"][0].job != recipes[1]["update"][0].job
+    assert recipes[0]["decode"][0].trips == 15
+    assert recipes[0]["join"][0].job != recipes[1]["join"][0].job
 
 
 def test_a_batch_taken_whole_changes_everything_but_sync() -> None:
@@ -35,21 +36,26 @@ def test_a_batch_taken_whole_changes_everything_but_sync() -> None:
     ]
 
 
-def test_updates_between_two_batches_lie_on_a_line() -> None:
+def test_the_largest_update_tells_those_of_smaller_batches() -> None:
     points = list_points(16, 32, 64, **FIXED)
     recipes, jobs = jobs_of(points)
-    assert sorted(j.config.batch.size for j in jobs if j.program == "update") == [16, 64]
-    between = recipes[1]["update"]  # 32 is a third of the way from 16 to 64
-    assert [part.job.config.batch.size for part in between] == [16, 64]
-    assert [part.weight for part in between] == pytest.approx([2 / 3, 1 / 3])
-    _, every = jobs_of(points, every_batch=True)
+    (update,) = (job for job in jobs if job.program == "update")
+    assert (update.config.batch.size, update.counted) == (64, 8)
+    parts = [part for recipe in recipes for part in recipe["update"]]
+    assert [(p.weight, p.trips, p.turned) for p in parts] == [
+        *((1.0, 2, True), (1.0, 4, True), (1.0, 8, False))
+    ]
+    recipes, every = jobs_of(points, every_batch=True)
     assert sorted(j.config.batch.size for j in every if j.program == "update") == [16, 32, 64]
+    assert {(j.counted, p.trips) for r in recipes for p in r["update"] for j in (p.job,)} == {
+        (None, 1.0)
+    }
 
 
-def test_a_single_microbatch_has_no_loop_and_is_no_end_of_a_line() -> None:
-    recipes, _ = jobs_of(list_points(8, 16, 32, 64, **FIXED, devices=8))
-    assert len(recipes[0]["update"]) == 1
-    assert [part.job.config.batch.size for part in recipes[2]["update"]] == [16, 64]
+def test_a_single_microbatch_has_no_loop_and_is_compiled_itself() -> None:
+    recipes, jobs = jobs_of(list_points(8, 16, 32, 64, **FIXED, devices=8))
+    assert sorted(j.config.batch.size for j in jobs if j.program == "update") == [8, 64]
+    assert recipes[0]["update"][0].job.counted is None
 
 
 def test_layers_on_a_line_are_those_of_the_sampler_alone() -> None:

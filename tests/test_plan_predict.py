@@ -37,7 +37,7 @@ def predict_one(
     **changed: Result,
 ) -> Prediction:
     (point,) = list_points(batch, **FIXED)
-    (recipes,) = choose_recipes([point], layers=None, every_batch=True)
+    (recipes,) = choose_recipes([point], layers=None, every_batch=True, decode_trips=20)
     chip = dataclasses.replace(CHIP, memory_bytes=capacity)
     results = {name: {**COSTS, **changed}[name] for name in point.programs}
     return predict(point, results, chip, crossed=crossed or {}, recipes=recipes)
@@ -134,11 +134,12 @@ def test_costs_on_a_line_are_weighted_sums() -> None:
 def test_the_loop_turns_as_often_as_it_is_told() -> None:
     (point,) = list_points(16, **FIXED)
     ((part,),) = [
-        choose_recipes([point], layers=None, every_batch=True)[0][name] for name in ("decode",)
+        choose_recipes([point], layers=None, every_batch=True, decode_trips=20)[0][name]
+        for name in ("decode",)
     ]
     fixed, turned = make_costs(flops=100.0, size=7.0), make_costs(flops=103.0, size=12.0)
     answer = {"fixed": fixed.as_dict(), "turned": turned.as_dict(), "seconds": 1.0}
-    result = read_result((part,), {part.job: answer}, trips=20)
+    result = read_result((part,), {part.job: answer})
     assert not isinstance(result, Obstacle)
     assert (result.flops, result.bytes) == (160.0, 107.0)
 

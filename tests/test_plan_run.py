@@ -73,14 +73,38 @@ def test_a_plan_for_the_devices_that_are_here(
     assert details["compiled"]["programs"] == 4  # sync, prefill, decode, update
 
 
+def test_the_largest_update_tells_what_smaller_ones_cost_when_compiled_themselves() -> None:
+    target = parse_target("here", load_chips())
+    config = change(small(), batch={"microbatch": 8})
+    points = [
+        map_point(request, devices=8, groups=1)
+        for request in list_requests(config, (16, 64), ("fsdp",))
+    ]
+    told, own = (
+        choose_recipes(points, layers=None, every_batch=every, decode_trips=1)[0]["update"]
+        for every in (False, True)
+    )
+    assert told[0].job != own[0].job
+    jobs = [told[0].job, own[0].job]
+    answers = dict(zip(jobs, run_jobs(target, [j.as_line() for j in jobs], workers=1), strict=True))
+    first, second = read_result(told, answers), read_result(own, answers)
+    assert isinstance(first, ProgramCosts) and isinstance(second, ProgramCosts), (first, second)
+    assert first.flops == pytest.approx(second.flops, rel=0.01)
+    assert first.bytes == pytest.approx(second.bytes, rel=0.03)
+    assert first.temporaries == pytest.approx(second.temporaries, rel=0.05)
+    # How the few bytes of the rows are exchanged may differ between batches.
+    sent = [sum(c.bytes for c in one.collectives) for one in (first, second)]
+    assert sent[0] == pytest.approx(sent[1], rel=0.05)
+
+
 def compile_prefill(text: str, layout: str) -> ProgramCosts:
     """What prefill costs on four devices of a target, compiled by a worker."""
     target = parse_target(text, load_chips())
     request = list_requests(small(), (32,), (layout,))[0]
     point = map_point(request, devices=4, groups=1)
-    recipe = choose_recipes([point], layers=None, every_batch=True)[0]["prefill"]
+    recipe = choose_recipes([point], layers=None, every_batch=True, decode_trips=1)[0]["prefill"]
     (answer,) = run_jobs(target, [recipe[0].job.as_line()], workers=1)
-    costs = read_result(recipe, {recipe[0].job: answer}, trips=1)
+    costs = read_result(recipe, {recipe[0].job: answer})
     assert isinstance(costs, ProgramCosts), costs
     return costs
 

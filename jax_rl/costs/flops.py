@@ -48,7 +48,9 @@ class Flops:
 _NONE = Flops(0.0, 0.0)
 
 
-def count_flops(jaxpr: ClosedJaxpr | Jaxpr, *, loop_trips: float = 1.0) -> Flops:
+def count_flops(
+    jaxpr: ClosedJaxpr | Jaxpr, *, loop_trips: float = 1.0, counted: int | None = None
+) -> Flops:
     """Operations that one call of a traced program makes.
 
     A matrix product of m x k and k x n is 2 m n k. What is recomputed under `jax.checkpoint` is
@@ -58,15 +60,17 @@ def count_flops(jaxpr: ClosedJaxpr | Jaxpr, *, loop_trips: float = 1.0) -> Flops
     Args:
       jaxpr: the program, for example `jitted.trace(*args).jaxpr`.
       loop_trips: how often the body of a while loop runs; a scan says so itself.
+      counted: length of scans that are taken to run `loop_trips` times instead, the first ones on
+        the way in.
     """
     body = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     total = _NONE
     for equation in body.eqns:
-        total = total + _count_equation(equation, loop_trips)
+        total = total + _count_equation(equation, loop_trips, counted)
     return total
 
 
-def _count_equation(equation: Any, loop_trips: float) -> Flops:
+def _count_equation(equation: Any, loop_trips: float, counted: int | None) -> Flops:
     name = equation.primitive.name
     if name == "dot_general":
         return Flops(_dot(equation), 0.0)
@@ -78,10 +82,15 @@ def _count_equation(equation: Any, loop_trips: float) -> Flops:
         return Flops(0.0, _count_elements(equation.invars[0]))
     if name in _SCATTERS:
         return Flops(0.0, _count_elements(equation.invars[2]))
-    inside = [count_flops(part, loop_trips=loop_trips) for part in _list_bodies(equation)]
+    is_counted = name == "scan" and equation.params["length"] == counted
+    deeper = None if is_counted else counted
+    inside = [
+        count_flops(part, loop_trips=loop_trips, counted=deeper) for part in _list_bodies(equation)
+    ]
     if name == "cond":
         return max(inside, key=lambda flops: flops.total)
-    return sum(inside, _NONE) * _count_runs(equation, loop_trips)
+    runs = loop_trips if is_counted else _count_runs(equation, loop_trips)
+    return sum(inside, _NONE) * runs
 
 
 def _count_runs(equation: Any, loop_trips: float) -> float:

@@ -55,6 +55,7 @@ def measure_program(
     mesh_shape: Mapping[str, int],
     *,
     loop_trips: float = 1.0,
+    counted: int | None = None,
 ) -> ProgramCosts:
     """Reads the costs off a program that was traced and compiled, here or for other hardware.
 
@@ -68,12 +69,14 @@ def measure_program(
       mesh_shape: `dict(mesh.shape)`; device i of the program sits at
         `numpy.unravel_index(i, sizes)`.
       loop_trips: how often a loop runs whose trips the program does not give away.
+      counted: trips of an outer loop that is taken to run `loop_trips` times instead.
     """
-    flops = count_flops(jaxpr, loop_trips=loop_trips)
+    flops = count_flops(jaxpr, loop_trips=loop_trips, counted=counted)
     traffic, unread = 0.0, ""
     collectives: tuple[Collective, ...] = ()
     try:
-        moved = walk_module(parse_module(compiled.as_text()), mesh_shape, loop_trips=loop_trips)
+        module = parse_module(compiled.as_text())
+        moved = walk_module(module, mesh_shape, loop_trips=loop_trips, counted=counted)
         traffic, collectives = moved.bytes, moved.collectives
     except (jax.errors.JaxRuntimeError, LookupError, ValueError) as error:
         # Not every runtime can write down what it has compiled; the program runs all the same.

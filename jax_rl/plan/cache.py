@@ -62,14 +62,14 @@ def hash_program(lowered: str, *, mesh: Sequence[Any], target: str) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def read_costs(key: str) -> dict[str, Any] | None:
+def read_costs(key: str, counted: int | None) -> dict[str, Any] | None:
     """Costs that this version of their reader read; None if it did not, or they are spoilt."""
-    return _read_json(_costs_path(key))
+    return _read_json(_costs_path(key, counted))
 
 
-def write_costs(key: str, costs: dict[str, Any]) -> None:
+def write_costs(key: str, counted: int | None, costs: dict[str, Any]) -> None:
     """Keeps costs, if the folder can be written to."""
-    _write(_costs_path(key), json.dumps(costs).encode())
+    _write(_costs_path(key, counted), json.dumps(costs).encode())
 
 
 def read_program(key: str) -> dict[str, Any] | None:
@@ -102,8 +102,9 @@ def _write(path: Path, content: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _costs_path(key: str) -> Path:
+def _costs_path(key: str, counted: int | None) -> Path:
     digest = hashlib.sha256()
     for path in sorted(Path(next(iter(jax_rl.costs.__path__))).glob("*.py")):
         digest.update(path.read_bytes())
-    return cache_folder() / f"{key}-{digest.hexdigest()[:16]}.json"
+    loop = "" if counted is None else f"-{counted}"
+    return cache_folder() / f"{key}-{digest.hexdigest()[:16]}{loop}.json"

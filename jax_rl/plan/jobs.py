@@ -48,13 +48,20 @@ class Job:
     program: str
     layers: int
     shapes: tuple[Any, ...]  # what the program's shapes depend on, besides the configuration
+    counted: (
+        int | None
+    )  # trips of its loop over microbatches, where other batches turn it otherwise
     config: Config = dataclasses.field(compare=False)
 
     def as_line(self) -> dict[str, Any]:
         """As `jax_rl.plan.worker` is told of it."""
         model = dataclasses.replace(self.config.model, layers=self.layers, padded_vocab=0)
         changed = dataclasses.replace(self.config, model=model)
-        return {"config": config_to_dict(changed), "program": self.program}
+        return {
+            "config": config_to_dict(changed),
+            "program": self.program,
+            "counted": self.counted,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +69,9 @@ class Part:
     """A compiled program, and its weight in a sum that stands for another one."""
 
     job: Job
-    weight: float
+    weight: float = 1.0
+    trips: float = 1.0  # of its loop of unknown length, or of its counted one
+    turned: bool = False  # its loop turns as often as that of another batch
 
 
 Recipe = tuple[Part, ...]
@@ -86,18 +95,28 @@ def map_point(request: Request, *, devices: int, groups: int) -> Point:
 
 
 def choose_recipes(
-    points: Sequence[Point], *, layers: tuple[int, int] | None, every_batch: bool
+    points: Sequence[Point],
+    *,
+    layers: tuple[int, int] | None,
+    every_batch: bool,
+    decode_trips: float,
 ) -> list[dict[str, Recipe]]:
     """For each point, how each of its programs is put together from compiled ones.
 
     Args:
       points: of any layouts.
       layers: numbers of blocks to compile the unrolled programs with, in the place of the model's.
-      every_batch: compile the update of each batch, also where two tell the others.
+      every_batch: compile the update of each batch, also where one tells the others.
+      decode_trips: how often the decode loop turns.
     """
-    ends = {} if every_batch else _find_ends(points)
+    largest = {} if every_batch else _find_largest(points)
     return [
-        {name: _choose_recipe(point, name, layers, ends) for name in point.programs}
+        {
+            name: _choose_update(point, largest)
+            if name == "update"
+            else _choose_recipe(point, name, layers, decode_trips if name == "decode" else 1.0)
+            for name in point.programs
+        }
         for point in points
     ]
 
@@ -125,49 +144,38 @@ def check_layers(layers: Sequence[int], config: Config) -> tuple[int, int] | Non
     return first, rest[0]
 
 
-def _find_ends(points: Sequence[Point]) -> dict[str, tuple[Point, Point]]:
-    """Smallest and largest batch of each layout between which only a loop turns more often."""
-    ends: dict[str, tuple[Point, Point]] = {}
-    for name in {point.request.layout for point in points}:
-        same = [p for p in points if p.request.layout == name and _loops(p)]
-        same.sort(key=lambda point: point.plan.size)
-        if len(same) > 2 and len({_cut(point) for point in same}) == 1:
-            ends[name] = same[0], same[-1]
-    return ends
+def _find_largest(points: Sequence[Point]) -> dict[tuple[Any, ...], Point]:
+    """Of the points whose updates differ in the turns of one loop alone, the largest batch."""
+    largest: dict[tuple[Any, ...], Point] = {}
+    for point in sorted(points, key=lambda point: point.plan.size):
+        if point.plan.accumulation > 1:
+            largest[_cut(point)] = point
+    return largest
 
 
-def _loops(point: Point) -> bool:
-    """Whether the update is a loop over microbatches, not a single one without a loop."""
-    return point.plan.accumulation > 1
+def _cut(point: Point) -> tuple[Any, ...]:
+    return point.request.layout, point.plan.microbatch, point.plan.updates
 
 
-def _cut(point: Point) -> tuple[int, int]:
-    return point.plan.microbatch, point.plan.updates
+def _choose_update(point: Point, largest: Mapping[tuple[Any, ...], Point]) -> Recipe:
+    """Its own program, or that of a larger batch with fewer turns of the loop over microbatches."""
+    other = largest.get(_cut(point)) if point.plan.accumulation > 1 else None
+    if other is None:
+        return (Part(_make_job(point, "update", point.config.model.layers)),)
+    job = _make_job(other, "update", other.config.model.layers, counted=other.plan.accumulation)
+    return (Part(job, trips=point.plan.accumulation, turned=other is not point),)
 
 
-def _choose_recipe(
-    point: Point,
-    name: str,
-    layers: tuple[int, int] | None,
-    ends: Mapping[str, tuple[Point, Point]],
-) -> Recipe:
+def _choose_recipe(point: Point, name: str, layers: tuple[int, int] | None, trips: float) -> Recipe:
     most = point.config.model.layers
-    if name in UNROLLED and layers is not None:
-        first, second = (_make_job(point, name, count) for count in layers)
-        share = (most - layers[0]) / (layers[1] - layers[0])
-        return Part(first, 1 - share), Part(second, share)
-    between = ends.get(point.request.layout)
-    if name == "update" and between is not None and _loops(point) and point not in between:
-        low, high = between
-        share = (point.plan.size - low.plan.size) / (high.plan.size - low.plan.size)
-        return (
-            Part(_make_job(low, name, most), 1 - share),
-            Part(_make_job(high, name, most), share),
-        )
-    return (Part(_make_job(point, name, most), 1.0),)
+    if name not in UNROLLED or layers is None:
+        return (Part(_make_job(point, name, most), trips=trips),)
+    first, second = (_make_job(point, name, count) for count in layers)
+    share = (most - layers[0]) / (layers[1] - layers[0])
+    return Part(first, 1 - share, trips), Part(second, share, trips)
 
 
-def _make_job(point: Point, name: str, layers: int) -> Job:
+def _make_job(point: Point, name: str, layers: int, *, counted: int | None = None) -> Job:
     plan = point.plan
     shapes: dict[str, tuple[Any, ...]] = {
         "sync": (),
@@ -175,4 +183,11 @@ def _make_job(point: Point, name: str, layers: int) -> Job:
         "decode": (plan.wave, plan.prefill_rows),
         "join": (plan.wave, plan.waves),
     }
-    return Job(point.request.layout, name, layers, shapes.get(name, (plan,)), point.request.config)
+    return Job(
+        layout=point.request.layout,
+        program=name,
+        layers=layers,
+        shapes=shapes.get(name, (plan,)),
+        counted=counted,
+        config=point.request.config,
+    )

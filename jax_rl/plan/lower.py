@@ -70,13 +70,17 @@ def specify(config: Config, groups: Sequence[Sequence[Any]]) -> ProgramSpecs:
     return specify_programs(config, layout, mesh, end_ids=_NO_END, pad_id=0)
 
 
-def compile_program(specs: ProgramSpecs, name: str, target: Target) -> dict[str, Any]:
+def compile_program(
+    specs: ProgramSpecs, name: str, target: Target, *, counted: int | None = None
+) -> dict[str, Any]:
     """What one program costs, from the cache or by compiling it.
 
     Args:
       specs: of the run, on the target's devices.
       name: prefill, decode, sync, join, score or update.
       target: the hardware.
+      counted: trips of the program's loop over microbatches, if it is to be counted like one of
+        unknown length.
 
     Returns:
       `key`, `cached`, and either `fixed` and `turned`, its costs with a loop of unknown length
@@ -92,7 +96,7 @@ def compile_program(specs: ProgramSpecs, name: str, target: Target) -> dict[str,
         key = hash_program(
             lowered.as_text(), mesh=_describe_mesh(specs.mesh), target=_describe_target(target)
         )
-        costs = read_costs(key)
+        costs = read_costs(key, counted)
         if costs is not None:
             return {**costs, "key": key, "cached": True}
         program = read_program(key)
@@ -100,8 +104,8 @@ def compile_program(specs: ProgramSpecs, name: str, target: Target) -> dict[str,
         if program is None:
             program = _compile(lowered, target)
             write_program(key, program)
-        costs = _measure(traced, program, dict(specs.mesh.shape))
-    write_costs(key, costs)
+        costs = _measure(traced, program, dict(specs.mesh.shape), counted)
+    write_costs(key, counted, costs)
     return {**costs, "key": key, "cached": cached}
 
 
@@ -123,12 +127,14 @@ def _compile(lowered: Any, target: Target) -> dict[str, Any]:
     }
 
 
-def _measure(traced: Any, program: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+def _measure(
+    traced: Any, program: dict[str, Any], sizes: dict[str, int], counted: int | None
+) -> dict[str, Any]:
     if "too_large" in program:
         return program
     compiled = _Kept(program["text"], types.SimpleNamespace(**program["memory"]))
     fixed, turned = (
-        measure_program(traced.jaxpr, compiled, sizes, loop_trips=trips).as_dict()
+        measure_program(traced.jaxpr, compiled, sizes, loop_trips=trips, counted=counted).as_dict()
         for trips in (0.0, 1.0)
     )
     seconds = {name: program[name] for name in ("seconds", "processor_seconds")}

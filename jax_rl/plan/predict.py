@@ -34,7 +34,7 @@ class Prediction:
     state: int  # bytes of weights, optimizer state and reference weights on each device
     memory: Mapping[str, int]  # bytes at the peak of each stage whose programs all have costs
     capacity: int
-    compiled: bool  # every program as it is, none on a line through two others
+    compiled: bool  # every program as it is, none told by others
     notes: tuple[str, ...]
 
     @property
@@ -114,7 +114,7 @@ def predict(
             + estimate_validation_bytes(point.config, point.layout, point.sizes)
         },
         capacity=chip.memory_bytes,
-        compiled=all(len(recipe) == 1 for recipe in recipes.values()),
+        compiled=not any(_describe_recipe(recipe) for recipe in recipes.values()),
         notes=tuple(_list_notes(point, obstacles, needs, recipes, capacity=chip.memory_bytes)),
     )
 
@@ -141,17 +141,20 @@ def _list_notes(
     if largest is not None and largest.bytes > capacity:
         notes.append(f"{largest.program} needs the most; {largest.knob} would need less")
     for name, recipe in recipes.items():
-        if len(recipe) > 1:
-            notes.append(f"{name}: {_describe_recipe(recipe)}")
+        if words := _describe_recipe(recipe):
+            notes.append(f"{name}: {words}")
     return notes
 
 
 def _describe_recipe(recipe: Recipe) -> str:
-    first, second = (part.job for part in recipe)
-    if first.layers != second.layers:
-        return f"on a line through those compiled with {first.layers} and {second.layers} layers"
-    low, high = first.config.batch.size, second.config.batch.size
-    return f"on a line between those compiled for batches {low:,} and {high:,}"
+    """How others tell of a program; nothing if it was compiled as it is."""
+    jobs = [part.job for part in recipe]
+    if len(jobs) > 1:
+        return f"on a line through those compiled with {jobs[0].layers} and {jobs[1].layers} layers"
+    if recipe[0].turned:
+        size = jobs[0].config.batch.size
+        return f"as compiled for batch {size:,}, with fewer turns of its loop over microbatches"
+    return ""
 
 
 def as_throughput(prediction: Prediction, *, length: float) -> ThroughputPoint:

@@ -32,13 +32,12 @@ class Obstacle:
 Result = ProgramCosts | Obstacle
 
 
-def read_result(recipe: Recipe, answers: Mapping[Job, Answer], *, trips: float) -> Result:
+def read_result(recipe: Recipe, answers: Mapping[Job, Answer]) -> Result:
     """Costs of a program, put together from what was compiled.
 
     Args:
       recipe: of the program.
       answers: of the workers.
-      trips: how often the decode loop turns.
     """
     parts: list[tuple[float, ProgramCosts]] = []
     for part in recipe:
@@ -48,7 +47,9 @@ def read_result(recipe: Recipe, answers: Mapping[Job, Answer], *, trips: float) 
             # What another number of layers or rows needs is not what this program needs.
             return obstacle if len(recipe) == 1 else Obstacle(obstacle.text, obstacle.too_large)
         fixed, turned = (ProgramCosts.from_dict(answer[key]) for key in ("fixed", "turned"))
-        parts += [(part.weight * (1 - trips), fixed), (part.weight * trips, turned)]
+        if fixed.unread:
+            return Obstacle(f"its compiled text was not understood: {fixed.unread}", False)
+        parts += [(part.weight * (1 - part.trips), fixed), (part.weight * part.trips, turned)]
     return add_weighted(parts)
 
 

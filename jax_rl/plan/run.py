@@ -96,8 +96,8 @@ def run_plan(
         task.max_response_length if None.
       layers_compiled: two numbers of layers to compile sampler and sync with instead of the
         model's, which then lies on the line through them.
-      every_batch: compile the update of every batch; otherwise those of the smallest and the
-        largest, where only a loop turns more often between them, and draw a line.
+      every_batch: compile the update of every batch; otherwise that of the largest, whose loop
+        over microbatches turns less often in the others.
       jobs: programs compiled side by side; one per core if None.
       chips: a file with chips of the user's own.
       output: directory for plan.json and plan_details.json; None writes nothing.
@@ -120,13 +120,15 @@ def run_plan(
             map_point(request, devices=devices["count"], groups=devices["groups"])
             for request in requests
         ]
-        recipes = choose_recipes(points, layers=layers, every_batch=every_batch)
+        recipes = choose_recipes(
+            points, layers=layers, every_batch=every_batch, decode_trips=length - 1
+        )
         answers = _compile(
             aim, recipes, workers=jobs or os.cpu_count() or 1, opened=worker, progress=progress
         )
     chip = _choose_chip(aim, devices, known, dtype=dtype)
     predictions = tuple(
-        _predict(point, recipe, answers, chip, trips=length - 1, groups=devices["groups"])
+        _predict(point, recipe, answers, chip, groups=devices["groups"])
         for point, recipe in zip(points, recipes, strict=True)
     )
     plan = Plan(
@@ -245,14 +247,9 @@ def _predict(
     answers: Mapping[Job, Answer],
     chip: Chip,
     *,
-    trips: int,
     groups: int,
 ) -> Prediction:
-    results = {
-        # The loops of the others turn as often as they say themselves.
-        name: read_result(recipe, answers, trips=trips if name == "decode" else 1)
-        for name, recipe in recipes.items()
-    }
+    results = {name: read_result(recipe, answers) for name, recipe in recipes.items()}
     crossed = count_groups(point.sizes, groups)
     return predict(point, results, chip, crossed=crossed, recipes=recipes)
 

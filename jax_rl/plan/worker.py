@@ -38,7 +38,9 @@ def serve(jobs: TextIO, answers: TextIO) -> None:
             else:
                 config = config_from_dict(job["config"], where="plan")
                 specs = lower.specify(config, groups)
-                answer = lower.compile_program(specs, job["program"], target)
+                answer = lower.compile_program(
+                    specs, job["program"], target, counted=job.get("counted")
+                )
         except UserError as error:
             answer = {"refused": str(error)}
         except Exception as error:  # whatever it is, the process goes on and the caller tells
