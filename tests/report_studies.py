@@ -10,7 +10,7 @@ from jax_rl.study.summary import (
     Comparison,
     Crossing,
     Interval,
-    LayoutResult,
+    SettingResult,
     StudySummary,
     Verdict,
 )
@@ -72,11 +72,13 @@ def make_cell(batch: int, seed: int, *, order: int, censored: bool = False, note
     )
     return Cell(
         name=f"b{batch}-s{seed}",
+        setting="replicated",
         layout="replicated",
         batch=batch,
         seed=seed,
         order=order,
         device="1 x made-up core (cpu)",
+        device_count=1,
         finished=True,
         learning_rate=1e-3 * math.sqrt(batch / REFERENCE),
         warmup_updates=max(1, 512 // batch),
@@ -105,6 +107,8 @@ def make_cell(batch: int, seed: int, *, order: int, censored: bool = False, note
         curve_fit=fit,
         curve_training_seconds=[s / rate for s in samples],
         curve_elapsed_seconds=[1.25 * s / rate + 6 for s in samples],
+        curve_updates=[s // batch for s in samples],
+        curve_tokens=[int(3.5 * s) for s in samples],
         notes=[note] if note else [],
     )
 
@@ -137,9 +141,9 @@ def _compare(mine: list[Cell], other: list[Cell]) -> Comparison:
     if mine_open and other_open:
         nothing = Interval(None, None, None)
         return Comparison(
-            layout="replicated",
+            setting="replicated",
             batch=mine[0].batch,
-            against_layout="replicated",
+            against_setting="replicated",
             against=other[0].batch,
             samples=nothing,
             throughput=_interval(throughput),
@@ -149,9 +153,9 @@ def _compare(mine: list[Cell], other: list[Cell]) -> Comparison:
     bound = "at least" if mine_open else "at most" if other_open else ""
     time = samples / throughput
     return Comparison(
-        layout="replicated",
+        setting="replicated",
         batch=mine[0].batch,
-        against_layout="replicated",
+        against_setting="replicated",
         against=other[0].batch,
         samples=_interval(samples, bound=bound),
         throughput=_interval(throughput, spread=1.03),
@@ -169,7 +173,7 @@ def make_result(
     used = [c.crossing.samples if c.crossing else float(c.samples) for c in cells]
     total = sum(cells[0].phases.values())
     return BatchResult(
-        layout="replicated",
+        setting="replicated",
         batch=batch,
         multiple=batch / REFERENCE,
         learning_rate=cells[0].learning_rate,
@@ -190,7 +194,7 @@ def make_result(
         phase_shares={k: v / total for k, v in cells[0].phases.items()},
         against_reference=None if batch == REFERENCE else _compare(cells, reference),
         against_smaller=None if smaller is None else _compare(cells, smaller),
-        against_layout=None,
+        against_setting=None,
         too_coarse=whole and _mean(used) / batch < 20,
         not_held=sum(not c.held for c in crossings),
     )
@@ -237,7 +241,7 @@ def make_study(
         reference_rate=1e-3,
         factor=4,
         group=4,
-        layout="replicated",
+        setting="replicated",
         task="addition, 2 digits",
         parameters=101_248,
         device="cpu (8 x made-up core)",
@@ -262,8 +266,15 @@ def make_study(
         training=training_clock,
         elapsed=elapsed_clock,
         clocks_agree=True,
-        layouts=[
-            LayoutResult("replicated", "1 x made-up core (cpu)", {}, training_clock, elapsed_clock)
+        settings=[
+            SettingResult(
+                "replicated",
+                "replicated",
+                "1 x made-up core (cpu)",
+                {},
+                training_clock,
+                elapsed_clock,
+            )
         ],
         single_choices=[],
         layout_ratios=[],
@@ -274,9 +285,9 @@ def make_study(
 
 def _make_verdict(clock: str, fastest: int | None, sentences: list[str]) -> Verdict:
     arms = [] if fastest is None else [Arm("replicated", fastest)]
-    layout = arms[0].layout if arms else None
+    setting = arms[0].setting if arms else None
     near = [arm.batch for arm in arms]
-    return Verdict(clock, layout, fastest, near, fastest is not None, sentences, arms, [])
+    return Verdict(clock, setting, fastest, near, fastest is not None, sentences, arms, [])
 
 
 def with_name(summary: StudySummary, name: str) -> StudySummary:

@@ -196,7 +196,7 @@ def write_study(study: Path, runs, **options):
         "order": [list(key) for key in runs],
         "created": "2026-01-01T00:00:00Z",
     }
-    layouts = list(dict.fromkeys(cell.layout for cell in planned if cell.layout))
+    layouts = list(dict.fromkeys(cell.setting for cell in planned if cell.setting))
     if layouts:
         content["layouts"] = layouts
         content["config"]["study"]["layouts"] = layouts
@@ -206,7 +206,7 @@ def write_study(study: Path, runs, **options):
             study,
             cell.batch,
             cell.seed,
-            layout=cell.layout,
+            layout=cell.setting,
             samples=samples,
             rate=rate,
             **options,
@@ -241,11 +241,13 @@ def build_cell(
     )
     return Cell(
         name=Planned("" if layout == "replicated" else layout, batch, seed).name,
+        setting=layout,
         layout=layout,
         batch=batch,
         seed=seed,
         order=1,
         device=device,
+        device_count=1,
         finished=True,
         learning_rate=1e-3,
         warmup_updates=8,
@@ -274,5 +276,7 @@ def build_cell(
         curve_fit=[],
         curve_training_seconds=[],
         curve_elapsed_seconds=[],
+        curve_updates=[],
+        curve_tokens=[],
         notes=[],
     )

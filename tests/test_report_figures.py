@@ -13,7 +13,7 @@ from report_studies import CENSORED, NOTHING_FINISHED, PARTLY, STUDIES, TARGET, 
 from jax_rl.report import figures, marks
 from jax_rl.report.captions import CAPTIONS, describe_figure
 from jax_rl.report.drawings import save_figures
-from jax_rl.report.layout_figures import LAYOUT_FIGURES
+from jax_rl.report.setting_figures import SETTING_FIGURES
 from jax_rl.study.summary import Interval, StudySummary
 
 
@@ -38,7 +38,7 @@ def points(axes: Axes, marker: str) -> list[tuple[float, float]]:
 def test_every_figure_is_drawn_without_a_warning(study: str, tmp_path: Path) -> None:
     sources = save_figures(STUDIES[study], tmp_path)
     assert list(sources) == list(figures.FIGURES)
-    assert [*LAYOUT_FIGURES, *figures.FIGURES] == list(CAPTIONS)
+    assert [*SETTING_FIGURES, *figures.FIGURES] == list(CAPTIONS)
     for name, source in sources.items():
         assert (tmp_path / f"{name}.svg").read_text("utf-8") == source
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -106,7 +106,7 @@ def test_texts_from_records_are_escaped(pages: dict[str, str]) -> None:
 
 def test_every_device_and_task_text_is_escaped() -> None:
     study = make_study(batches=(16,), seeds=(0,))
-    texts = ("name", "rate_rule", "layout", "task", "device", "git_revision")
+    texts = ("name", "rate_rule", "setting", "task", "device", "git_revision")
     changed = dataclasses.replace(
         study,
         **{field: f"{field}{HOSTILE}" for field in texts},

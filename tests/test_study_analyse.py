@@ -27,7 +27,7 @@ def test_summary_by_hand(tmp_path):
     assert [cell.order for cell in summary.cells] == [1, 2, 3, 4, 5, 6]
     assert summary.planned_cells == 6
     assert (summary.reference_batch, summary.target, summary.sample_budget) == (64, 0.75, BUDGET)
-    assert (summary.layout, summary.device) == ("replicated", "1 x cpu (cpu)")
+    assert (summary.setting, summary.device) == ("replicated", "1 x cpu (cpu)")
     assert summary.task == "addition, difficulty 2"
     assert summary.start_score == pytest.approx(0.25)
     assert [r.batch for r in summary.batches] == [16, 64, 256]

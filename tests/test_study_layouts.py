@@ -45,11 +45,11 @@ def test_the_fastest_pair_by_hand(tmp_path):
     write_study(tmp_path, make_runs())
     summary = analyse(tmp_path)
     # Times: replicated 25, 10, 10 s; fsdp 50, 12.5, 6.67 s.
-    assert [(r.layout, r.batch) for r in summary.batches] == [
+    assert [(r.setting, r.batch) for r in summary.batches] == [
         (layout, batch) for layout in LAYOUTS for batch in SAMPLES
     ]
     verdict = summary.training
-    assert (verdict.layout, verdict.fastest) == ("fsdp", 256)
+    assert (verdict.setting, verdict.fastest) == ("fsdp", 256)
     assert verdict.arms == [Arm("fsdp", 256)]
     assert verdict.undistinguished == [256]
     # 900 / 500 = 1.8 and 6,000 / 5,000 = 1.2, so 1.5 sooner.
@@ -60,7 +60,7 @@ def test_the_fastest_pair_by_hand(tmp_path):
     assert verdict.sentences[1].startswith(
         "95 % interval of the time of fsdp 256 over that of replicated 64: "
     )
-    ratios = {(c.layout, c.batch): c.training_time.estimate for c in verdict.against_fastest}
+    ratios = {(c.setting, c.batch): c.training_time.estimate for c in verdict.against_fastest}
     assert ratios == pytest.approx(
         {
             ("replicated", 16): 25 * 0.15,
@@ -70,15 +70,15 @@ def test_the_fastest_pair_by_hand(tmp_path):
             ("fsdp", 64): 1.875,
         }
     )
-    assert {c.against_layout for c in verdict.against_fastest} == {"fsdp"}
-    by_arm = {(r.layout, r.batch): r for r in summary.batches}
+    assert {c.against_setting for c in verdict.against_fastest} == {"fsdp"}
+    by_arm = {(r.setting, r.batch): r for r in summary.batches}
     assert by_arm["fsdp", 256].throughput == pytest.approx(900)
-    across = by_arm["fsdp", 256].against_layout
-    assert (across.against_layout, across.against) == ("replicated", 256)
+    across = by_arm["fsdp", 256].against_setting
+    assert (across.against_setting, across.against) == ("replicated", 256)
     assert across.throughput.estimate == pytest.approx(1.5)
-    assert by_arm["replicated", 256].against_layout is None
+    assert by_arm["replicated", 256].against_setting is None
     # Inside a layout the batches are compared as in a study of it alone.
-    assert by_arm["fsdp", 256].against_reference.against_layout == "fsdp"
+    assert by_arm["fsdp", 256].against_reference.against_setting == "fsdp"
     assert by_arm["fsdp", 256].against_reference.throughput.estimate == pytest.approx(2.25)
     assert by_arm["fsdp", 64].against_smaller.against == 16
     # 3 batches x 3 seeds in one layout: 2 x 2.
@@ -89,7 +89,7 @@ def test_the_two_single_choices_stand_beside_it(tmp_path):
     write_study(tmp_path, make_runs())
     summary = analyse(tmp_path)
     training = summary.single_choices[0]
-    assert (training.clock, training.layout, training.layouts) == (
+    assert (training.clock, training.setting, training.settings) == (
         "training",
         "replicated",
         ["replicated"],
@@ -101,8 +101,8 @@ def test_the_two_single_choices_stand_beside_it(tmp_path):
         "Against the reference replicated 64: the layout alone (replicated 64) stays;"
     )
     assert training.sentences[2].endswith("both (fsdp 256) 1.5× sooner.")
-    fsdp = summary.layouts[1]
-    assert (fsdp.layout, fsdp.training.fastest, fsdp.device) == ("fsdp", 256, "1 x cpu (cpu)")
+    fsdp = summary.settings[1]
+    assert (fsdp.setting, fsdp.training.fastest, fsdp.device) == ("fsdp", 256, "1 x cpu (cpu)")
     # 900 / 400 = 2.25 over 1.2 is 1.875.
     assert fsdp.training.sentences[0] == (
         "×4 batch (256) reaches the target 1.9× sooner: throughput ×2.25, samples ×1.20"
@@ -130,7 +130,7 @@ def test_a_layout_that_changes_the_samples_is_called_out(tmp_path):
     write_study(tmp_path, make_runs(moved={("fsdp", b): 1.2 for b in SAMPLES}))
     summary = analyse(tmp_path)
     whole, *single = summary.layout_ratios
-    assert (whole.layout, whole.against, whole.batch, whole.pairs) == (
+    assert (whole.setting, whole.against, whole.batch, whole.pairs) == (
         "fsdp",
         "replicated",
         None,
@@ -186,9 +186,9 @@ def test_a_censored_run_leaves_a_one_sided_ratio_and_is_never_the_fastest(tmp_pa
     runs = make_runs() | {("fsdp", 256, 1): (2.0 * BUDGET, 900.0)}
     write_study(tmp_path, runs)
     summary = analyse(tmp_path)
-    assert (summary.training.layout, summary.training.fastest) != ("fsdp", 256)
+    assert (summary.training.setting, summary.training.fastest) != ("fsdp", 256)
     worst = summary.batches[-1]
-    assert (worst.layout, worst.censored, worst.samples_to_target) == ("fsdp", 1, None)
+    assert (worst.setting, worst.censored, worst.samples_to_target) == ("fsdp", 1, None)
     ratio = summary.layout_ratios[-1]
     assert (ratio.batch, ratio.samples.bound, ratio.samples.high) == (256, "at least", None)
     # sqrt[3] of 16,384 / (6,000 exp(noise)) and the two unmoved pairs.
@@ -238,12 +238,12 @@ def test_layouts_on_different_devices_are_compared_by_samples_alone(tmp_path):
         "The runs were on different devices (1 x cpu (cpu); 8 x cpu (cpu)), so their throughput"
         " and times are not compared and there is no verdict; only samples to target are compared."
     ]
-    across = summary.batches[-1].against_layout
+    across = summary.batches[-1].against_setting
     assert across.throughput == across.training_time == Interval(None, None, None)
     assert across.samples.estimate == pytest.approx(1.0)
-    assert summary.single_choices[0].layout is None
+    assert summary.single_choices[0].setting is None
     # Inside a layout the devices are the same.
-    assert [layout.training.fastest for layout in summary.layouts][1] == 256
+    assert [layout.training.fastest for layout in summary.settings][1] == 256
     assert len(summary.layout_samples) == 1
 
 
@@ -251,7 +251,7 @@ def test_reference_layout_without_a_finished_run_is_said():
     cells = [
         build_cell(b, s, samples=5000, rate=b, layout="fsdp") for b in (64, 256) for s in (0, 1)
     ]
-    fit = fit_study(cells, layouts=LAYOUTS)
+    fit = fit_study(cells, settings=LAYOUTS)
     context = RateContext("sqrt", 1e-3, 64)
     verdict = decide(fit, [], names=Names(LAYOUTS), clock="training", context=context)
     assert verdict.sentences == ["No run has finished, so there is no verdict."]
@@ -265,7 +265,7 @@ def test_a_layout_that_has_not_started_is_missing_and_not_in_the_way(tmp_path):
     study["order"] += [["replicated", 64, 0]]
     path.write_text(json.dumps(study))
     summary = analyse(tmp_path)
-    assert [layout.layout for layout in summary.layouts] == list(LAYOUTS)
+    assert [one.setting for one in summary.settings] == list(LAYOUTS)
     assert summary.training.fastest == 256
     assert (
         "the reference batch replicated 64 has no finished run to compare with"
@@ -274,16 +274,18 @@ def test_a_layout_that_has_not_started_is_missing_and_not_in_the_way(tmp_path):
     notes = " | ".join(summary.notes)
     assert "1 of 10 (replicated_b00064_s0) planned runs have not started" in notes
     assert "the reference batch replicated 64 has no finished run" in notes
-    assert summary.layouts[0].training.sentences == ["No run has finished, so there is no verdict."]
+    assert summary.settings[0].training.sentences == [
+        "No run has finished, so there is no verdict."
+    ]
 
 
 def test_all_of_it_is_in_the_summary_file(tmp_path):
     write_study(tmp_path, make_runs())
     summary = analyse(tmp_path)
     read = json.loads(write_summary(summary, tmp_path).read_text())
-    assert read["training"]["arms"] == [{"layout": "fsdp", "batch": 256}]
-    assert read["layouts"][1]["training"]["fastest"] == 256
-    assert read["single_choices"][0]["layout"] == "replicated"
+    assert read["training"]["arms"] == [{"setting": "fsdp", "batch": 256}]
+    assert read["settings"][1]["training"]["fastest"] == 256
+    assert read["single_choices"][0]["setting"] == "replicated"
     assert read["layout_ratios"][0]["differs"] is False
     assert read["layout_samples"] == summary.layout_samples
     assert {cell["layout"] for cell in read["cells"]} == set(LAYOUTS)
@@ -296,9 +298,9 @@ def test_a_study_without_layouts_is_one_of_its_only_layout(tmp_path):
     write_study(tmp_path, runs, config=config)
     summary = analyse(tmp_path)
     assert summary.cells[0].name == "b00016_s0"
-    [layout] = summary.layouts
-    assert (layout.layout, summary.layout) == ("replicated", "replicated")
-    assert (layout.training, layout.elapsed) == (summary.training, summary.elapsed)
+    [setting] = summary.settings
+    assert (setting.setting, summary.setting) == ("replicated", "replicated")
+    assert (setting.training, setting.elapsed) == (summary.training, summary.elapsed)
     assert summary.single_choices == summary.layout_ratios == summary.layout_samples == []
 
 
@@ -341,7 +343,7 @@ def test_layouts_that_repeat_the_same_runs_do_not_narrow_intervals():
             for layout in layouts
             for (batch, seed), samples in runs.items()
         ]
-        return fit_study(cells, layouts=layouts)
+        return fit_study(cells, settings=layouts)
 
     alone, repeated = fit(("fsdp",)), fit(("fsdp", "replicated", "tensor"))
     assert alone.degrees_of_freedom == repeated.degrees_of_freedom == 4

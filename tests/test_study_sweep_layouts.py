@@ -47,10 +47,10 @@ def test_order_mixes_layouts_and_batches_within_a_seed() -> None:
     blocks = [order[i : i + 8] for i in range(0, 160, 8)]
     every = {(layout, batch) for layout in LAYOUTS for batch in (16, 32, 64, 128)}
     assert [{cell.seed for cell in block} for block in blocks] == [{i} for i in range(20)]
-    assert all({(cell.layout, cell.batch) for cell in block} == every for block in blocks)
+    assert all({(cell.setting, cell.batch) for cell in block} == every for block in blocks)
     assert len({(block[0].layout, block[0].batch) for block in blocks}) > 4
     # Hardly a block runs its layouts one after the other.
-    in_turn = [len({cell.layout for cell in block[:4]}) == 1 for block in blocks]
+    in_turn = [len({cell.setting for cell in block[:4]}) == 1 for block in blocks]
     assert sum(in_turn) < 4
 
 
@@ -62,7 +62,7 @@ def test_a_cell_lies_in_its_layout(tmp_path: Path) -> None:
     assert (cell.run.layout, cell.run.seed, cell.batch.size) == (str(path), 3, 8)
     assert cell.optimizer.learning_rate == pytest.approx(0.02 * math.sqrt(1 / 2))
     assert make_cell_config(config, Planned("fsdp", 8, 3)).run.layout == "fsdp"
-    assert {plan.layout for plan in order_cells(config)} == {"fsdp", "mine"}
+    assert {plan.setting for plan in order_cells(config)} == {"fsdp", "mine"}
     alone = change(STUDY, study={"layouts": ()}, run={"layout": "tensor"})
     assert make_cell_config(alone, Planned("", 8, 3)).run.layout == "tensor"
 
@@ -81,7 +81,7 @@ def test_the_description_names_the_layouts(tmp_path: Path, monkeypatch: pytest.M
     assert content["layouts"] == list(LAYOUTS)
     assert content["order"] == [list(dataclasses.astuple(plan)) for plan in order_cells(STUDY)]
     assert [(layout, cell.name) for layout, cell, _ in made] == [
-        (plan.layout, plan.name) for plan in order_cells(STUDY)
+        (plan.setting, plan.name) for plan in order_cells(STUDY)
     ]
     first = order_cells(STUDY)[0]
     assert made[0][2] == f"[1/4] {first.layout} batch {first.batch} seed 0"
@@ -163,7 +163,7 @@ def test_a_real_study_of_two_layouts_stops_and_goes_on(
         ]
         assert first[0] == pytest.approx(first[1], abs=1e-6)
     summary = analyse(directory)
-    assert [layout.layout for layout in summary.layouts] == list(LAYOUTS)
+    assert [one.setting for one in summary.settings] == list(LAYOUTS)
     assert summary.training.layout in LAYOUTS
     assert len(summary.training.against_fastest) == 3
     assert not any(ratio.differs for ratio in summary.layout_ratios)

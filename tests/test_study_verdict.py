@@ -38,7 +38,7 @@ def study(effects, *, seeds=3, noise=0.0, censored=(), missing=(), rng_seed=0):
 
 
 def fit_one(cells):
-    return fit_study(cells, layouts=ALONE.layouts)
+    return fit_study(cells, settings=ALONE.settings)
 
 
 def compare(fit, batch, *, against):

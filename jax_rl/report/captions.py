@@ -16,20 +16,20 @@ class Caption:
 
 
 CAPTIONS = {
-    "layouts_time": Caption(
-        "Training time to target against batch, by layout",
-        "Each curve is one layout, both axes logarithmic; its lowest point is that layout's best"
-        " batch, and the lowest of all the fastest pair. Where curves cross, which layout is the"
+    "settings_time": Caption(
+        "Training time to target against batch, by setting",
+        "Each curve is one setting, both axes logarithmic; its lowest point is that setting's best"
+        " batch, and the lowest of all the fastest pair. Where curves cross, which setting is the"
         " better one depends on the batch. Small marks are runs, open marks their geometric mean,"
         " arrows runs that did not reach the target.",
     ),
-    "layouts_throughput": Caption(
-        "Throughput against batch, by layout",
-        "Rollouts per second by the training clock, both axes logarithmic. A layout that climbs"
+    "settings_throughput": Caption(
+        "Throughput against batch, by setting",
+        "Rollouts per second by the training clock, both axes logarithmic. A setting that climbs"
         " longer gains more from a larger batch.",
     ),
-    "layouts_samples": Caption(
-        "Samples to target against batch, by layout",
+    "settings_samples": Caption(
+        "Samples to target against batch, by setting",
         "A layout says where the program lies and not what it learns, so the curves should lie on"
         " each other but for noise. The table of samples between layouts tests it, over pairs of"
         " runs of one batch and seed.",
@@ -104,9 +104,9 @@ def describe_figure(summary: StudySummary, name: str) -> str:
         "phase_shares": lambda r: ", ".join(
             f"{phase} {text.format_percent(share)}" for phase, share in r.phase_shares.items()
         ),
-    }[name.removeprefix("layouts_")]
+    }[name.removeprefix("settings_")]
     values = "; ".join(
-        f"batch {text.format_arm(summary, Arm(r.layout, r.batch))}: {describe(r)}"
+        f"batch {text.format_arm(summary, Arm(r.setting, r.batch))}: {describe(r)}"
         for r in summary.batches
     )
     return f"Chart: {CAPTIONS[name].heading.lower()}. {values}."

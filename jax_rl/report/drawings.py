@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jax_rl.report import axes as shared
 from jax_rl.report import figures
-from jax_rl.report.layout_figures import LAYOUT_FIGURES, list_layout_figures
+from jax_rl.report.setting_figures import SETTING_FIGURES, list_setting_figures
 from jax_rl.report.views import has_several, list_views, name_files
 from jax_rl.study.summary import StudySummary
 
@@ -22,30 +22,30 @@ class Drawing:
 
     name: str  # of its files
     caption: str  # key of CAPTIONS
-    view: StudySummary  # what it shows: the study, or that of one layout
-    layout: str  # the layout, if the study has several and this shows one of them
+    view: StudySummary  # what it shows: the study, or that of one setting
+    setting: str  # the setting, if the study has several and this shows one of them
     draw: Callable[[StudySummary], "Figure"]
 
 
 def list_drawings(summary: StudySummary) -> list[Drawing]:
     """Every figure of a study in the order of the page; none without a finished run.
 
-    With several layouts those over all layouts come first, then the figures of each.
+    With several settings those over all of them come first, then the figures of each.
     """
     if not summary.batches:
         return []
     drawings = [
-        Drawing(name, name, summary, "", LAYOUT_FIGURES[name])
-        for name in list_layout_figures(summary)
+        Drawing(name, name, summary, "", SETTING_FIGURES[name])
+        for name in list_setting_figures(summary)
     ]
     files, several = name_files(summary), has_several(summary)
     for view in list_views(summary):
         drawings += [
             Drawing(
-                f"{name}_{files[view.layout]}" if several else name,
+                f"{name}_{files[view.setting]}" if several else name,
                 name,
                 view,
-                view.layout if several else "",
+                view.setting if several else "",
                 draw,
             )
             for name, draw in figures.FIGURES.items()

@@ -1,4 +1,4 @@
-"""The figures of a study of one layout, each from its summary to a matplotlib figure."""
+"""The figures of a study of one setting, each from its summary to a matplotlib figure."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -244,9 +244,9 @@ def _compare_with_itself(result: BatchResult) -> Comparison:
     to_target = unknown if result.censored or result.multiple != 1.0 else one
     throughput = one if result.multiple == 1.0 else unknown
     return Comparison(
-        layout=result.layout,
+        setting=result.setting,
         batch=result.batch,
-        against_layout=result.layout,
+        against_setting=result.setting,
         against=result.batch,
         samples=to_target,
         throughput=throughput,

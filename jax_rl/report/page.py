@@ -6,12 +6,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jax_rl.report import layout_tables, table, text
+from jax_rl.report import setting_tables, table, text
 from jax_rl.report.captions import CAPTIONS, describe_figure
 from jax_rl.report.drawings import list_drawings
-from jax_rl.report.layout_figures import LAYOUT_FIGURES
+from jax_rl.report.setting_figures import SETTING_FIGURES
 from jax_rl.report.trust import list_facts
-from jax_rl.report.views import has_several, list_views, name_files
+from jax_rl.report.views import has_several, list_views, name_files, name_settings
 from jax_rl.study.summary import Arm, Cell, StudySummary, Verdict
 
 TEMPLATE = "report.html.j2"
@@ -42,10 +42,10 @@ def render_page(summary: StudySummary, figures: Mapping[str, str]) -> str:
     drawn = [
         {
             "name": f"figure-{drawing.name}",
-            "layout": drawing.layout,
-            "over_all": drawing.caption in LAYOUT_FIGURES,
+            "setting": drawing.setting,
+            "over_all": drawing.caption in SETTING_FIGURES,
             "heading": CAPTIONS[drawing.caption].heading
-            + (f": {drawing.layout}" if drawing.layout else ""),
+            + (f": {drawing.setting}" if drawing.setting else ""),
             "reading": CAPTIONS[drawing.caption].reading,
             "svg": Markup(
                 embed_svg(
@@ -65,9 +65,10 @@ def render_page(summary: StudySummary, figures: Mapping[str, str]) -> str:
         agreement=table.describe_agreement(summary),
         missing=max(0, summary.planned_cells - finished),
         several=has_several(summary),
+        word=name_settings(summary),
         verdicts=_show_verdicts(summary),
-        layouts=_show_layouts(summary),
-        layout_figures=[figure for figure in drawn if figure["over_all"]],
+        settings=_show_settings(summary),
+        setting_figures=[figure for figure in drawn if figure["over_all"]],
         views=_show_views(summary, [figure for figure in drawn if not figure["over_all"]]),
         table_notes=table.table_notes(summary),
         trust=list_facts(summary),
@@ -98,8 +99,8 @@ def embed_svg(source: str, prefix: str, *, label: str) -> str:
 def cell_rows(summary: StudySummary) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table of runs, in the order of running."""
     length, symbol = text.choose_time_unit(cell.elapsed_seconds for cell in summary.cells)
-    several = has_several(summary)
-    header = ["order", *(["layout"] if several else []), "batch", "seed", "rate"]
+    several, word = has_several(summary), name_settings(summary)
+    header = ["order", *([word] if several else []), "batch", "seed", "rate"]
     header += ["samples to target", "raw", "held", "learnt"]
     header += ["in flight", "updates", f"training time, {symbol}", f"elapsed time, {symbol}"]
     header += ["rollouts/s", "steady gap", "other", "sum gap", "load", "mismatch, nats"]
@@ -110,7 +111,7 @@ def cell_rows(summary: StudySummary) -> tuple[list[str], list[list[str]]]:
         bound = "" if found is not None else "> "
         return [
             str(cell.order),
-            *([cell.layout] if several else []),
+            *([cell.setting] if several else []),
             f"{cell.batch:,}",
             str(cell.seed),
             text.format_rate(cell.learning_rate),
@@ -143,10 +144,10 @@ def _show_verdict(summary: StudySummary, verdict: Verdict) -> dict[str, Any]:
     several = has_several(summary)
     fastest = None
     if verdict.fastest is not None:
-        fastest = Arm(verdict.layout or "", verdict.fastest)
+        fastest = Arm(verdict.setting or "", verdict.fastest)
     near = [text.format_arm(summary, arm) for arm in verdict.arms if arm != fastest]
     if fastest is None:
-        big = f"No fastest {'layout and batch' if several else 'batch'}"
+        big = f"No fastest {f'{name_settings(summary)} and batch' if several else 'batch'}"
     else:
         big = f"{'' if several else 'Batch '}{text.format_arm(summary, fastest)}"
     return {
@@ -158,26 +159,26 @@ def _show_verdict(summary: StudySummary, verdict: Verdict) -> dict[str, Any]:
 
 
 def _show_views(summary: StudySummary, drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the page says of each layout, or of the only one."""
+    """What the page says of each setting, or of the only one."""
     several, files = has_several(summary), name_files(summary)
     shown = []
     for view in list_views(summary):
-        layout = view.layout if several else ""
+        setting = view.setting if several else ""
         reference = [result.batch == view.reference_batch for result in view.batches]
-        end = f"-{files[layout]}" if several else ""
+        end = f"-{files[setting]}" if several else ""
         shown.append(
             {
                 "id": end,
-                "title": f"Batches: {layout}" if several else "Batches",
-                "figures_title": f"Figures: {layout}" if several else "Figures",
-                "about": table.describe_layout(view) if several else "",
+                "title": f"Batches: {setting}" if several else "Batches",
+                "figures_title": f"Figures: {setting}" if several else "Figures",
+                "about": table.describe_setting(view) if several else "",
                 "verdicts": _show_verdicts(view) if several else [],
                 "batches": bool(view.batches),
                 "target": table.target_rows(view),
                 "throughput": table.throughput_rows(view),
                 "ratios": _list_ratios(view, end),
                 "reference_row": reference.index(True) if any(reference) else -1,
-                "figures": [figure for figure in drawn if figure["layout"] == layout],
+                "figures": [figure for figure in drawn if figure["setting"] == setting],
             }
         )
     return shown
@@ -197,8 +198,8 @@ def _list_ratios(view: StudySummary, end: str) -> list[dict[str, Any]]:
     ]
 
 
-def _show_layouts(summary: StudySummary) -> dict[str, Any]:
-    """What the page says over all layouts."""
+def _show_settings(summary: StudySummary) -> dict[str, Any]:
+    """What the page says over all settings."""
     heat = [
         {
             "id": f"t-heat-{verdict.clock}",
@@ -207,14 +208,14 @@ def _show_layouts(summary: StudySummary) -> dict[str, Any]:
             "rows": rows,
         }
         for verdict in (summary.training, summary.elapsed)
-        for header, rows in [layout_tables.heat_rows(summary, verdict)]
+        for header, rows in [setting_tables.heat_rows(summary, verdict)]
         if rows
     ]
     return {
         "heat": heat,
-        "heat_about": layout_tables.HEAT_READING,
-        "grids": layout_tables.list_grids(summary) if summary.batches else [],
-        "samples_header": layout_tables.SAMPLES_HEADER,
-        "samples": layout_tables.samples_rows(summary),
-        "samples_about": layout_tables.SAMPLES_READING,
+        "heat_about": setting_tables.HEAT_READING,
+        "grids": setting_tables.list_grids(summary) if summary.batches else [],
+        "samples_header": setting_tables.SAMPLES_HEADER,
+        "samples": setting_tables.samples_rows(summary),
+        "samples_about": setting_tables.SAMPLES_READING,
     }

@@ -4,8 +4,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jax_rl.report import layout_tables, text
-from jax_rl.report.views import has_several, list_views
+from jax_rl.report import setting_tables, text
+from jax_rl.report.views import has_several, list_views, name_settings
 from jax_rl.study.summary import Arm, BatchResult, Comparison, StudySummary, Verdict
 
 if TYPE_CHECKING:
@@ -85,25 +85,25 @@ def ratio_rows(
         comparison = choose(result)
         if comparison is None:
             continue
-        against = Arm(comparison.against_layout, comparison.against)
-        # Against another layout it is the same batch, which the row has named.
-        other = text.format_arm(summary, against) if against.layout == result.layout else None
+        against = Arm(comparison.against_setting, comparison.against)
+        # Against another setting it is the same batch, which the row has named.
+        other = text.format_arm(summary, against) if against.setting == result.setting else None
         ratios = (
             comparison.samples,
             comparison.throughput,
             comparison.training_time,
             comparison.elapsed_time,
         )
-        mine = text.format_arm(summary, Arm(result.layout, result.batch))
-        rows.append((mine, other or against.layout, [text.format_interval(r) for r in ratios]))
+        mine = text.format_arm(summary, Arm(result.setting, result.batch))
+        rows.append((mine, other or against.setting, [text.format_interval(r) for r in ratios]))
     return rows
 
 
 def list_ratios(
     view: StudySummary,
 ) -> list[tuple[str, str, list[tuple[str, str, list[tuple[str, str]]]]]]:
-    """Key, title and rows of each table of ratios that has rows, for the batches of one layout."""
-    first = next((r.against_layout.against_layout for r in view.batches if r.against_layout), "")
+    """Key, title and rows of each table of ratios that has rows, for the batches of one setting."""
+    first = next((r.against_setting.against_setting for r in view.batches if r.against_setting), "")
     tables = [
         ("reference", "Ratios against the reference", operator.attrgetter("against_reference")),
         (
@@ -111,7 +111,7 @@ def list_ratios(
             "Ratios against the next smaller batch",
             operator.attrgetter("against_smaller"),
         ),
-        ("layout", f"Ratios against {first}, same batch", operator.attrgetter("against_layout")),
+        ("setting", f"Ratios against {first}, same batch", operator.attrgetter("against_setting")),
     ]
     found = [(key, title, ratio_rows(view, choose)) for key, title, choose in tables]
     return [(key, title, rows) for key, title, rows in found if rows]
@@ -142,8 +142,8 @@ def verdict_title(verdict: Verdict) -> str:
 
 
 def describe_agreement(summary: StudySummary) -> str:
-    """Whether the two clocks name the same batch, and the same layout."""
-    what = "batch and layout" if has_several(summary) else "batch"
+    """Whether the two clocks name the same batch, and the same setting."""
+    what = f"batch and {name_settings(summary)}" if has_several(summary) else "batch"
     if not summary.clocks_agree:
         return f"The two clocks do not name the same fastest {what}: read both."
     if summary.training.fastest is None:
@@ -151,17 +151,19 @@ def describe_agreement(summary: StudySummary) -> str:
     return f"Both clocks name the same fastest {what}."
 
 
-def describe_layout(summary: StudySummary) -> str:
+def describe_setting(summary: StudySummary) -> str:
     """The layout of a view with the sizes of its mesh: `fsdp (data 1 x fsdp 8 x tensor 1)`."""
-    sizes = {axis: size for layout in summary.layouts for axis, size in layout.axis_sizes.items()}
+    sizes = {
+        axis: size for setting in summary.settings for axis, size in setting.axis_sizes.items()
+    }
     shape = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
-    return f"{summary.layout} ({shape})" if shape else summary.layout
+    return f"{summary.setting} ({shape})" if shape else summary.setting
 
 
 def render_table(summary: StudySummary) -> "RenderableType":
     """The tables and the verdict as one rich renderable; fits 80 columns.
 
-    A study of several layouts has the tables of each, then those over all, then the verdict.
+    A study of several settings has the tables of each, then those over all, then the verdict.
     """
     from rich.console import Group
     from rich.text import Text
@@ -177,12 +179,17 @@ def render_table(summary: StudySummary) -> "RenderableType":
     several = has_several(summary)
     for view in list_views(summary):
         if several:
-            parts.append(Text(f"\nLayout {text.clean(describe_layout(view))}", style="bold"))
+            parts.append(
+                Text(
+                    f"\n{name_settings(summary).capitalize()} {text.clean(describe_setting(view))}",
+                    style="bold",
+                )
+            )
         parts += _render_batches(view)
         parts += _render_verdicts(view) if several else []
     if several:
-        parts.append(Text("\nAll layouts", style="bold"))
-        parts += _render_layouts(summary)
+        parts.append(Text(f"\nAll {name_settings(summary)}s", style="bold"))
+        parts += _render_settings(summary)
     if summary.batches:
         parts.append(Text(RATIO_READING, style="dim"))
     parts += [Text(note, style="yellow") for note in table_notes(summary)]
@@ -193,7 +200,7 @@ def render_table(summary: StudySummary) -> "RenderableType":
 
 
 def _render_batches(view: StudySummary) -> "list[RenderableType]":
-    """The tables of one layout."""
+    """The tables of one setting."""
     parts: list[RenderableType] = []
     if view.batches:
         title = "To the target (geometric means over seeds)"
@@ -205,25 +212,25 @@ def _render_batches(view: StudySummary) -> "list[RenderableType]":
     return parts
 
 
-def _render_layouts(summary: StudySummary) -> "list[RenderableType]":
-    """The tables over all layouts."""
+def _render_settings(summary: StudySummary) -> "list[RenderableType]":
+    """The tables over all settings."""
     from rich.text import Text
 
     parts: list[RenderableType] = []
-    for grid in layout_tables.list_grids(summary):
+    for grid in setting_tables.list_grids(summary):
         parts.append(_make_table(grid.title, grid.header, grid.rows))
     for verdict in (summary.training, summary.elapsed):
-        header, rows = layout_tables.heat_rows(summary, verdict)
-        plain = [[layout, *(cell.shown for cell in cells)] for layout, cells in rows]
+        header, rows = setting_tables.heat_rows(summary, verdict)
+        plain = [[setting, *(cell.shown for cell in cells)] for setting, cells in rows]
         if plain:
             title = f"Time relative to the best, {verdict.clock} clock"
             parts.append(_make_table(title, header, plain))
     if summary.training.fastest is not None:
-        parts.append(Text(layout_tables.HEAT_READING, style="dim"))
-    if ratios := layout_tables.samples_rows(summary):
+        parts.append(Text(setting_tables.HEAT_READING, style="dim"))
+    if ratios := setting_tables.samples_rows(summary):
         title = "Samples to target between layouts"
-        parts.append(_make_table(title, layout_tables.SAMPLES_HEADER, ratios))
-        parts.append(Text(layout_tables.SAMPLES_READING, style="dim"))
+        parts.append(_make_table(title, setting_tables.SAMPLES_HEADER, ratios))
+        parts.append(Text(setting_tables.SAMPLES_READING, style="dim"))
     parts += [Text(text.clean(sentence)) for sentence in summary.layout_samples]
     return parts
 
@@ -244,7 +251,7 @@ def _render_verdicts(summary: StudySummary) -> "list[RenderableType]":
 
 
 def single_sentences(summary: StudySummary, verdict: Verdict) -> list[str]:
-    """What each choice alone would give by the clock of a verdict; nothing with one layout."""
+    """What each choice alone would give by the clock of a verdict; nothing with one setting."""
     return [
         sentence
         for choices in summary.single_choices

@@ -67,10 +67,10 @@ def format_batch(result: BatchResult) -> str:
 
 
 def format_arm(summary: StudySummary, arm: Arm) -> str:
-    """A batch as above, after its layout where the summary has several."""
-    found = [r for r in summary.batches if (r.layout, r.batch) == (arm.layout, arm.batch)]
+    """A batch as above, after its setting where the summary has several."""
+    found = [r for r in summary.batches if (r.setting, r.batch) == (arm.setting, arm.batch)]
     batch = format_batch(found[0]) if found else f"{arm.batch:,}"
-    return f"{arm.layout} {batch}" if len(summary.layouts) > 1 else batch
+    return f"{arm.setting} {batch}" if len(summary.settings) > 1 else batch
 
 
 def format_ratio(value: float | None) -> str:
@@ -121,8 +121,8 @@ def format_duration(seconds: float | None) -> str:
 
 def cells_of(summary: StudySummary, result: BatchResult) -> list[Cell]:
     """The runs that a batch's row stands for, by seed."""
-    arm = (result.layout, result.batch)
-    cells = [c for c in summary.cells if (c.layout, c.batch) == arm and c.seed in result.seeds]
+    arm = (result.setting, result.batch)
+    cells = [c for c in summary.cells if (c.setting, c.batch) == arm and c.seed in result.seeds]
     return sorted(cells, key=lambda cell: cell.seed)
 
 

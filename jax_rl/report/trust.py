@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 
 from jax_rl.report import text
-from jax_rl.report.table import describe_layout
-from jax_rl.report.views import has_several, list_views
+from jax_rl.report.table import describe_setting
+from jax_rl.report.views import has_several, list_views, name_settings
 from jax_rl.study.summary import StudySummary
 
 
@@ -100,9 +100,9 @@ def _describe_validation(summary: StudySummary) -> str:
 
 def _describe_order(summary: StudySummary) -> str:
     if has_several(summary):
-        arms = ", ".join(f"{cell.layout} {cell.batch:,}" for cell in summary.cells)
+        arms = ", ".join(f"{cell.setting} {cell.batch:,}" for cell in summary.cells)
         return (
-            "Runs go one at a time in blocks of one seed, the layouts and batches of a block"
+            "Runs go one at a time in blocks of one seed, the settings and batches of a block"
             " together in random order, so that a drift of the machine favours none of them. As"
             f" run: {arms}."
         )
@@ -125,7 +125,7 @@ def _describe_intervals(summary: StudySummary) -> str:
         for key, value in summary.residual_sd.items()
     )
     several = has_several(summary)
-    pooled = "layouts and batches" if several else "batches"
+    pooled = f"{name_settings(summary)}s and batches" if several else "batches"
     words = (
         f"95 % t intervals on logarithms of ratios; residual variance pooled over the {pooled}"
         f" after removing seed effects, {summary.degrees_of_freedom} degrees of freedom."
@@ -155,8 +155,12 @@ def _describe_checks(summary: StudySummary) -> str:
 
 def _describe_place(summary: StudySummary) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    layouts = ", ".join(map(describe_layout, list_views(summary)))
-    named = f"layouts {layouts}" if has_several(summary) else f"layout {summary.layout}"
+    settings = ", ".join(map(describe_setting, list_views(summary)))
+    named = (
+        f"{name_settings(summary)}s {settings}"
+        if has_several(summary)
+        else f"layout {summary.setting}"
+    )
     return (
         f"{summary.device}; {named}; {versions}; git revision {summary.git_revision or 'unknown'}."
     )

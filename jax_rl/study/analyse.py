@@ -23,7 +23,7 @@ from jax_rl.study.layouts import (
 )
 from jax_rl.study.names import Names
 from jax_rl.study.notes import check_same_experiment, write_study_notes
-from jax_rl.study.summary import Arm, BatchResult, Cell, LayoutResult, StudySummary, Verdict
+from jax_rl.study.summary import Arm, BatchResult, Cell, SettingResult, StudySummary, Verdict
 from jax_rl.study.verdict import decide
 from jax_rl.study.words import RateContext
 
@@ -48,19 +48,19 @@ def analyse(directory: Path) -> StudySummary:
         )
     check_same_experiment(config, planned, runs)
     cells = [
-        make_cell(runs[p.name], p.name, order)
+        make_cell(runs[p.name], p.name, order, setting=p.setting)
         for order, p in enumerate(planned, 1)
         if p.name in runs
     ]
-    names = Names(tuple(study.get("layouts") or dict.fromkeys(c.layout for c in cells)))
+    names = Names(tuple(study.get("layouts") or dict.fromkeys(c.setting for c in cells)))
     usable = [cell for cell in cells if _is_usable(cell, runs[cell.name])]
-    fit = fit_study(usable, layouts=names.layouts)
+    fit = fit_study(usable, settings=names.settings)
     reference = int(config["batch"]["size"])
     results = [
         summarise_arm(
             fit,
             arm,
-            reference=Arm(names.layouts[0], reference),
+            reference=Arm(names.settings[0], reference),
             updates_per_iteration=int(config["batch"]["updates"]),
         )
         for arm in fit.censored
@@ -71,10 +71,11 @@ def analyse(directory: Path) -> StudySummary:
         reference=reference,
     )
     training, elapsed = _decide_both(fit, results, names, context)
-    layouts = [
-        _summarise_layout(layout, fit, results, cells, runs, context) for layout in names.layouts
+    settings = [
+        _summarise_setting(setting, fit, results, cells, runs, context)
+        for setting in names.settings
     ]
-    ratios = compare_layouts(usable, names.layouts)
+    ratios = compare_layouts(usable, names.settings)
     start = runs[cells[0].name].start
     warm_starts = [run.warm_start.seconds for run in runs.values() if run.warm_start]
     return StudySummary(
@@ -87,7 +88,7 @@ def analyse(directory: Path) -> StudySummary:
         reference_rate=context.rate,
         factor=int(config["study"]["factor"]),
         group=int(config["batch"]["group"]),
-        layout=names.layouts[0],
+        setting=names.settings[0],
         task=_describe_task(config["task"]),
         parameters=start.parameters,
         device=cells[0].device,
@@ -107,12 +108,12 @@ def analyse(directory: Path) -> StudySummary:
         training=training,
         elapsed=elapsed,
         clocks_agree=agree(training, elapsed),
-        layouts=layouts,
+        settings=settings,
         single_choices=[
             choose_singly(
                 fit,
                 both,
-                [getattr(layout, both.clock) for layout in layouts],
+                [getattr(setting, both.clock) for setting in settings],
                 names=names,
                 context=context,
             )
@@ -144,18 +145,19 @@ def _decide_both(
     )
 
 
-def _summarise_layout(
-    layout: str,
+def _summarise_setting(
+    setting: str,
     fit: StudyFit,
     results: list[BatchResult],
     cells: list[Cell],
     runs: dict[str, RunRecord],
     context: RateContext,
-) -> LayoutResult:
-    training, elapsed = _decide_both(fit, results, Names((layout,)), context)
-    mine = [cell for cell in cells if cell.layout == layout]
-    return LayoutResult(
-        layout=layout,
+) -> SettingResult:
+    training, elapsed = _decide_both(fit, results, Names((setting,)), context)
+    mine = [cell for cell in cells if cell.setting == setting]
+    return SettingResult(
+        setting=setting,
+        layout=mine[0].layout if mine else setting,
         device="; ".join(sorted({cell.device for cell in mine})),
         axis_sizes=dict(runs[mine[0].name].start.layout.get("axis_sizes", {})) if mine else {},
         training=training,
@@ -234,16 +236,16 @@ def _mean_start(cells: list[Cell]) -> float:
 
 
 def agree(verdict: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts name the same batch in the same layout, or both none."""
-    return (verdict.layout, verdict.fastest) == (other.layout, other.fastest)
+    """Whether two verdicts name the same batch in the same setting, or both none."""
+    return (verdict.setting, verdict.fastest) == (other.setting, other.fastest)
 
 
 def _add_difference(verdict: Verdict, other: Verdict, names: Names) -> Verdict:
-    """Says in a verdict that the other clock names another batch or layout."""
+    """Says in a verdict that the other clock names another batch or setting."""
     if agree(verdict, other):
         return verdict
-    # One has no fastest only if the other has none, so both have a layout and a batch here.
-    mine, theirs = (names.show(Arm(v.layout or "", v.fastest or 0)) for v in (verdict, other))
+    # One has no fastest only if the other has none, so both have a setting and a batch here.
+    mine, theirs = (names.show(Arm(v.setting or "", v.fastest or 0)) for v in (verdict, other))
     sentence = (
         f"The clocks differ: batch {mine} is the fastest by the {verdict.clock} clock,"
         f" batch {theirs} by the {other.clock} clock."

@@ -1,4 +1,4 @@
-"""What the seeds of an arm (a batch in a layout) say together, and one arm against another.
+"""What the seeds of an arm (a batch in a setting) say together, and one arm against another.
 
 A run that missed the target stays: its samples and seconds are lower bounds. An arm with such a
 run has no point estimate; a ratio to it is one-sided, and one between two of them is none.
@@ -34,11 +34,11 @@ class StudyFit:
 
     cells: tuple[Cell, ...]  # finished runs
     fits: dict[str, AdditiveFit]  # by measure
-    censored: dict[Arm, int]  # runs without a crossing, by arm: by layout, then by batch
+    censored: dict[Arm, int]  # runs without a crossing, by arm: by setting, then by batch
 
     @property
     def complete(self) -> tuple[Arm, ...]:
-        """Arms in which every run reached the target, by layout, then by batch."""
+        """Arms in which every run reached the target, by setting, then by batch."""
         return tuple(arm for arm, count in self.censored.items() if not count)
 
     def cells_of(self, *arms: Arm) -> list[Cell]:
@@ -71,31 +71,31 @@ def measure_cell(cell: Cell) -> dict[str, float]:
 
 def arm_of(item: Cell | BatchResult) -> Arm:
     """The arm that a run belongs to, or that a result is of."""
-    return Arm(item.layout, item.batch)
+    return Arm(item.setting, item.batch)
 
 
-def fit_study(cells: Sequence[Cell], *, layouts: Sequence[str]) -> StudyFit:
-    """Fits every measure over the finished runs given, whose layouts are among `layouts`."""
+def fit_study(cells: Sequence[Cell], *, settings: Sequence[str]) -> StudyFit:
+    """Fits every measure over the finished runs given, whose settings are among `settings`."""
     censored = {
         arm: sum(arm_of(cell) == arm and cell.crossing is None for cell in cells)
         for arm in sorted(
             {arm_of(cell) for cell in cells},
-            key=lambda arm: (layouts.index(arm.layout), arm.batch),
+            key=lambda arm: (settings.index(arm.setting), arm.batch),
         )
     }
     complete = [cell for cell in cells if not censored[arm_of(cell)]]
-    return StudyFit(cells=tuple(cells), fits=_fit_layouts(complete), censored=censored)
+    return StudyFit(cells=tuple(cells), fits=_fit_settings(complete), censored=censored)
 
 
-def _fit_layouts(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
-    """One fit over all arms, with a residual variance as if there were one layout.
+def _fit_settings(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
+    """One fit over all arms, with a residual variance as if there were one setting.
 
-    The runs of a batch and seed in several layouts are nearly the same run: taken for independent
+    The runs of a batch and seed in several settings may be nearly the same run: taken for independent
     ones, they would make the intervals between batches too narrow.
     """
     fits = _fit_measures(cells)
-    names = sorted({cell.layout for cell in cells})
-    alone = [_fit_measures([c for c in cells if c.layout == name]) for name in names]
+    names = sorted({cell.setting for cell in cells})
+    alone = [_fit_measures([c for c in cells if c.setting == name]) for name in names]
     pooled: dict[str, AdditiveFit] = {}
     for measure, fit in fits.items():
         known = [one[measure] for one in alone if one[measure].degrees_of_freedom]
@@ -133,7 +133,7 @@ def compare_arms(fit: StudyFit, arm: Arm, *, against: Arm) -> Comparison:
             degrees_of_freedom=fit.degrees_of_freedom,
             bound=bound if one_sided else "",
         )
-    return Comparison(arm.layout, arm.batch, against.layout, against.batch, **intervals)
+    return Comparison(arm.setting, arm.batch, against.setting, against.batch, **intervals)
 
 
 def summarise_arm(
@@ -145,7 +145,7 @@ def summarise_arm(
     where it is censored, is under 20.
 
     Args:
-      reference: the reference batch in the study's first layout.
+      reference: the reference batch in the study's first setting.
     """
     cells, batch = fit.cells_of(arm), arm.batch
     measured = [measure_cell(cell) for cell in cells]
@@ -158,14 +158,14 @@ def summarise_arm(
         ]
     )
     steady = [cell.steady_per_second for cell in cells if cell.steady_per_second is not None]
-    smaller = [a for a in fit.censored if a.layout == arm.layout and a.batch < batch]
+    smaller = [a for a in fit.censored if a.setting == arm.setting and a.batch < batch]
 
     def compare(against: Arm) -> Comparison | None:
         there = against != arm and against in fit.censored
         return compare_arms(fit, arm, against=against) if there else None
 
     return BatchResult(
-        layout=arm.layout,
+        setting=arm.setting,
         batch=batch,
         multiple=batch / reference.batch,
         learning_rate=cells[0].learning_rate,
@@ -187,9 +187,9 @@ def summarise_arm(
             phase: _mean([divide(c.phases[phase], c.elapsed_seconds) for c in cells])
             for phase in PHASES
         },
-        against_reference=compare(Arm(arm.layout, reference.batch)),
+        against_reference=compare(Arm(arm.setting, reference.batch)),
         against_smaller=compare(smaller[-1]) if smaller else None,
-        against_layout=compare(Arm(reference.layout, batch)),
+        against_setting=compare(Arm(reference.setting, batch)),
         too_coarse=updates < FEWEST_UPDATES,
         not_held=sum(cell.crossing is not None and not cell.crossing.held for cell in cells),
     )

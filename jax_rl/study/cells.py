@@ -38,7 +38,7 @@ FEWEST_WARMUP_UPDATES = 5
 class Planned:
     """A run that a study has planned."""
 
-    layout: str  # its name; empty in a study that names no layouts: that of run.layout
+    setting: str  # its name; empty in a study of one
     batch: int
     seed: int
 
@@ -46,18 +46,18 @@ class Planned:
     def name(self) -> str:
         """The directory of the cell under cells/."""
         name = f"b{self.batch:05d}_s{self.seed}"
-        return f"{self.layout}_{name}" if self.layout else name
+        return f"{self.setting}_{name}" if self.setting else name
 
     @property
     def entry(self) -> list[str | int]:
         """The cell in the running order of study.json."""
-        return [*([self.layout] if self.layout else []), self.batch, self.seed]
+        return [*([self.setting] if self.setting else []), self.batch, self.seed]
 
     @classmethod
     def from_entry(cls, entry: Sequence[Any]) -> "Planned":
-        """The other way round: [batch, seed], or [layout, batch, seed]."""
-        *layout, batch, seed = entry
-        return cls(str(layout[0]) if layout else "", int(batch), int(seed))
+        """The other way round: [batch, seed], or [setting, batch, seed]."""
+        *setting, batch, seed = entry
+        return cls(str(setting[0]) if setting else "", int(batch), int(seed))
 
 
 def read_cell(directory: Path, name: str, order: int) -> Cell:
@@ -69,13 +69,19 @@ def read_cell(directory: Path, name: str, order: int) -> Cell:
     return make_cell(read_run(directory), name, order)
 
 
-def make_cell(run: RunRecord, name: str, order: int) -> Cell:
+def make_cell(run: RunRecord, name: str, order: int, *, setting: str = "") -> Cell:
     """Reads one run as a cell of a study.
 
     Throughput is the crossing's samples over its training seconds, so that per run
     log T = log S - log R to rounding; a run without a crossing has the throughput of all of it.
     Lengths and the rates of generate and learn belong to the iterations up to the raw crossing.
     `p95_length` is the mean over iterations of each iteration's 95th percentile.
+
+    Args:
+      run: its record.
+      name: of its directory.
+      order: its place in the running order.
+      setting: that it belongs to; the layout's name in a study of one setting.
 
     Raises:
       UserError: the start score is at or above the target.
@@ -100,11 +106,13 @@ def make_cell(run: RunRecord, name: str, order: int) -> Cell:
     scores = [e.score for e in run.validations]
     cell = Cell(
         name=name,
+        setting=setting or name_layout(run.start),
         layout=name_layout(run.start),
         batch=int(config["batch"]["size"]),
         seed=int(config["run"]["seed"]),
         order=order,
         device=describe_device(run.start),
+        device_count=run.start.device_count,
         finished=run.end is not None,
         learning_rate=run.start.learning_rate,
         warmup_updates=run.start.warmup_updates,
@@ -133,6 +141,8 @@ def make_cell(run: RunRecord, name: str, order: int) -> Cell:
         curve_fit=[float(value) for value in fit_isotonic(scores)],
         curve_training_seconds=[e.training_seconds for e in run.validations],
         curve_elapsed_seconds=[e.elapsed_seconds for e in run.validations],
+        curve_updates=[e.update for e in run.validations],
+        curve_tokens=_count_tokens(run),
         notes=[],
     )
     cell.notes.extend(_write_notes(run, cell))
@@ -163,6 +173,13 @@ def sum_phases(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def divide(numerator: float, denominator: float) -> float:
     """The quotient; NaN where the denominator is zero, i.e. nothing was measured."""
     return numerator / denominator if denominator else math.nan
+
+
+def _count_tokens(run: RunRecord) -> list[int]:
+    """Response tokens generated up to each grid point."""
+    samples = [e.samples for e in run.iterations]
+    tokens = np.concatenate([[0], np.cumsum([e.tokens for e in run.iterations], dtype=np.int64)])
+    return [int(tokens[np.searchsorted(samples, e.samples, side="right")]) for e in run.validations]
 
 
 def _read_crossing(run: RunRecord, target: float) -> Crossing | None:

@@ -131,17 +131,17 @@ def describe_layout_samples(ratios: Sequence[LayoutRatio]) -> list[str]:
     differing = [describe_difference(r) for r in ratios if r.differs]
     unknown = [r for r in ratios if r.batch is None and not format_ends(r.samples)]
     same = [
-        f"Samples to target in {r.layout} are ×{format_factor(r.samples.estimate, 3)} those in"
+        f"Samples to target in {r.setting} are ×{format_factor(r.samples.estimate, 3)} those in"
         f" {r.against} (95 % interval {format_ends(r.samples, 3)}; {r.pairs} pairs of runs of one"
         " batch and seed): no dependence on the layout that these could show."
         for r in ratios
         if r.batch is None
         and r.samples.estimate is not None
         and r not in unknown
-        and not any(other.differs for other in ratios if other.layout == r.layout)
+        and not any(other.differs for other in ratios if other.setting == r.setting)
     ]
     few = [
-        f"Whether samples to target in {r.layout} differ from those in {r.against} cannot be"
+        f"Whether samples to target in {r.setting} differ from those in {r.against} cannot be"
         f" told: {r.pairs} pair{'' if r.pairs == 1 else 's'} of runs of one batch and seed"
         " reached the target."
         for r in unknown
@@ -154,7 +154,7 @@ def describe_difference(ratio: LayoutRatio) -> str:
     where = "over all batches" if ratio.batch is None else f"at batch {ratio.batch}"
     bound = f"{ratio.samples.bound} " if ratio.samples.bound else ""
     return (
-        f"Samples to target depend on the layout: {where}, {ratio.layout} needs {bound}"
+        f"Samples to target depend on the layout: {where}, {ratio.setting} needs {bound}"
         f"×{format_factor(ratio.samples.estimate or math.nan, 3)} of the samples of {ratio.against}"
         f" (95 % interval {format_ends(ratio.samples, 3)}; it leaves out 1 also when it allows for"
         " the number of such ratios). A layout must not change what is learnt: look for its"
@@ -171,22 +171,22 @@ def choose_singly(
       both: the verdict over all arms.
       single: the verdict of each layout under the same clock, in the order of `names`.
     """
-    clock, reference = both.clock, Arm(names.layouts[0], context.reference)
+    clock, reference = both.clock, Arm(names.settings[0], context.reference)
     measured = [arm for arm in fit.censored if arm.batch == reference.batch]
     complete = [arm for arm in measured if not fit.censored[arm]]
     if not complete or len(fit.devices_of(*measured)) > 1:
         best, near = None, list[str]()
     else:
         best = min(complete, key=fit.fits[f"{clock}_time"].effect)
-        near = [a.layout for a in measured if a == best or _is_near(fit, a, best, clock)]
+        near = [a.setting for a in measured if a == best or _is_near(fit, a, best, clock)]
     batch = single[0].fastest
-    alone = [best, None if batch is None else Arm(reference.layout, batch)]
-    if both.fastest is not None and both.layout is not None:
-        alone.append(Arm(both.layout, both.fastest))
+    alone = [best, None if batch is None else Arm(reference.setting, batch)]
+    if both.fastest is not None and both.setting is not None:
+        alone.append(Arm(both.setting, both.fastest))
     return SingleChoices(
         clock=clock,
-        layout=best.layout if best else None,
-        layouts=near,
+        setting=best.setting if best else None,
+        settings=near,
         batch=batch,
         sentences=[
             _describe_best_layout(best, near, reference.batch),
@@ -204,9 +204,9 @@ def _is_near(fit: StudyFit, arm: Arm, best: Arm, clock: str) -> bool:
 def _describe_best_layout(best: Arm | None, near: Sequence[str], batch: int) -> str:
     if best is None:
         return f"At the reference batch {batch} no layout can be named the fastest."
-    others = [layout for layout in near if layout != best.layout]
+    others = [setting for setting in near if setting != best.setting]
     told = f"; {join_words(others)} cannot be told from it" if others else ""
-    return f"At the reference batch {batch} the fastest layout is {best.layout}{told}."
+    return f"At the reference batch {batch} the fastest layout is {best.setting}{told}."
 
 
 def _describe_best_batches(single: Sequence[Verdict], names: Names) -> str:
@@ -217,7 +217,7 @@ def _describe_best_batches(single: Sequence[Verdict], names: Names) -> str:
         told = f" ({join_words(others)} not told from it)" if others else ""
         return f"{verdict.fastest}{told}"
 
-    pairs = zip(names.layouts, single, strict=True)
+    pairs = zip(names.settings, single, strict=True)
     return (
         "The fastest batch in each layout: "
         + "; ".join(f"{layout} {show(verdict)}" for layout, verdict in pairs)

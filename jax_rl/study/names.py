@@ -1,4 +1,4 @@
-"""How arms are called: by their batch alone where there is one layout, else by both."""
+"""How arms are called: by their batch alone where there is one setting, else by both."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,18 +8,18 @@ from jax_rl.study.summary import Arm
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """Names for the arms of these layouts, of which the first is the reference."""
+    """Names for the arms of these settings, of which the first is the reference."""
 
-    layouts: tuple[str, ...]
+    settings: tuple[str, ...]
 
     @property
     def several(self) -> bool:
         """Whether a batch alone does not name an arm."""
-        return len(self.layouts) > 1
+        return len(self.settings) > 1
 
     def show(self, arm: Arm) -> str:
         """`256`, or `fsdp 256`."""
-        return f"{arm.layout} {arm.batch}" if self.several else str(arm.batch)
+        return f"{arm.setting} {arm.batch}" if self.several else str(arm.batch)
 
     def join(self, arms: Iterable[Arm]) -> str:
         """`16, 64 and 256`."""

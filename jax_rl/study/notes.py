@@ -59,9 +59,9 @@ def check_same_experiment(
             continue
         start = runs[plan.name].start
         found = name_layout(start)
-        if plan.layout and found != plan.layout:
+        if plan.setting and found != plan.setting:
             raise UserError(
-                f"cells/{plan.name}: ran in the layout {found!r}, the study has {plan.layout!r};"
+                f"cells/{plan.name}: ran in the layout {found!r}, the study has {plan.setting!r};"
                 " move the run away and continue the study"
             )
         own = {key: start.layout.get(key) for key in _LAYOUT_TABLES}
@@ -134,11 +134,11 @@ def _note_missing(
 
 
 def _note_reference(results: Sequence[BatchResult], reference: int, names: Names) -> list[str]:
-    there = {result.layout for result in results if result.batch == reference}
+    there = {result.setting for result in results if result.batch == reference}
     return [
         f"the reference batch {names.show(Arm(layout, reference))} has no finished run, so no"
         " ratio to it is known"
-        for layout in names.layouts
+        for layout in names.settings
         if layout not in there
     ]
 
@@ -192,7 +192,7 @@ def _note_seeds(results: Sequence[BatchResult], names: Names) -> list[str]:
     if results and max(len(result.seeds) for result in results) == 1:
         notes.append("one seed per batch: estimates have no intervals")
     lost = [
-        f"{r.not_held} of {len(r.seeds)} at {names.show(Arm(r.layout, r.batch))}"
+        f"{r.not_held} of {len(r.seeds)} at {names.show(Arm(r.setting, r.batch))}"
         for r in results
         if r.not_held
     ]

@@ -1,7 +1,7 @@
 """What a study found, as data: made from records by `analyse`, shown by `jax_rl.report`.
 
 Ratios are against another arm, i.e. another batch (the reference, or the next smaller one) or
-the same batch in another layout, and multiply: time ratio = samples ratio / throughput ratio,
+the same batch in another setting, and multiply: time ratio = samples ratio / throughput ratio,
 exactly, per run and in the geometric means.
 """
 
@@ -10,9 +10,9 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Arm:
-    """What a study compares: one batch in one layout."""
+    """What a study compares: one batch in one setting, i.e. all else that a study may vary."""
 
-    layout: str
+    setting: str
     batch: int
 
 
@@ -49,14 +49,16 @@ class Crossing:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of the study: one layout, one batch, one seed."""
+    """One run of the study: one setting, one batch, one seed."""
 
     name: str  # directory under cells/
-    layout: str
+    setting: str
+    layout: str  # that it lay in
     batch: int
     seed: int
     order: int  # place in the order of running, 1 for the first
     device: str  # count, kind and platform of its devices
+    device_count: int
     finished: bool
     learning_rate: float
     warmup_updates: int
@@ -85,6 +87,8 @@ class Cell:
     curve_fit: list[float]  # isotonic fit
     curve_training_seconds: list[float]
     curve_elapsed_seconds: list[float]
+    curve_updates: list[int]
+    curve_tokens: list[int]  # response tokens generated so far
     notes: list[str]
 
 
@@ -95,9 +99,9 @@ class Comparison:
     Arms whose runs were on different devices have a ratio of samples and no other.
     """
 
-    layout: str
+    setting: str
     batch: int
-    against_layout: str
+    against_setting: str
     against: int  # the other arm's batch
     samples: Interval
     throughput: Interval
@@ -107,9 +111,9 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class BatchResult:
-    """Geometric means over the seeds of one batch in one layout."""
+    """Geometric means over the seeds of one batch in one setting."""
 
-    layout: str
+    setting: str
     batch: int
     multiple: float  # of the reference
     learning_rate: float
@@ -128,9 +132,9 @@ class BatchResult:
     mean_length: float
     p95_length: float
     phase_shares: dict[str, float]  # of elapsed
-    against_reference: Comparison | None  # the reference batch in the same layout
-    against_smaller: Comparison | None  # the next smaller batch in the same layout
-    against_layout: Comparison | None  # the same batch in the study's first layout
+    against_reference: Comparison | None  # the reference batch in the same setting
+    against_smaller: Comparison | None  # the next smaller batch in the same setting
+    against_setting: Comparison | None  # the same batch in the study's first setting
     too_coarse: bool  # fewer than 20 updates to target
     not_held: int
 
@@ -140,23 +144,23 @@ class Verdict:
     """Which arm reaches the target first under one clock, in words and as a set."""
 
     clock: str  # "training" or "elapsed"
-    layout: str | None  # of the fastest arm
+    setting: str | None  # of the fastest arm
     fastest: int | None  # its batch
-    undistinguished: list[int]  # batches of its layout that cannot be told from it, it included
+    undistinguished: list[int]  # batches of its setting that cannot be told from it, it included
     inside_range: bool  # the fastest is neither the smallest nor the largest batch
     sentences: list[str]
-    arms: list[Arm]  # all that cannot be told from the fastest, in any layout, it included
+    arms: list[Arm]  # all that cannot be told from the fastest, in any setting, it included
     against_fastest: list[Comparison]  # every other arm
 
 
 @dataclasses.dataclass(frozen=True)
 class LayoutRatio:
-    """Samples to target in one layout over those in the first, same batch and same seeds.
+    """Samples to target in one setting over those in another that differs in the layout alone.
 
     A layout moves no sample, so that the ratio is 1 up to noise; `differs` says that it is not.
     """
 
-    layout: str
+    setting: str
     against: str
     batch: int | None  # None: all batches together
     pairs: int  # of runs of one batch and seed
@@ -169,16 +173,17 @@ class SingleChoices:
     """What one choice alone would give under one clock; the other stays the reference."""
 
     clock: str
-    layout: str | None  # the fastest at the reference batch
-    layouts: list[str]  # those that cannot be told from it, it included
-    batch: int | None  # the fastest in the first layout
+    setting: str | None  # the fastest at the reference batch
+    settings: list[str]  # those that cannot be told from it, it included
+    batch: int | None  # the fastest in the first setting
     sentences: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
-class LayoutResult:
-    """One layout's own study: which of its batches is the fastest."""
+class SettingResult:
+    """One setting's own study: which of its batches is the fastest."""
 
+    setting: str
     layout: str
     device: str  # of its runs
     axis_sizes: dict[str, int]  # of its mesh
@@ -199,7 +204,7 @@ class StudySummary:
     reference_rate: float
     factor: int
     group: int
-    layout: str  # the only one, or the first, which the others are compared with
+    setting: str  # the only one, or the first, which the others are compared with
     task: str
     parameters: int
     device: str
@@ -211,16 +216,16 @@ class StudySummary:
     start_score: float
     warm_start_seconds: float
     checkpoint: str  # directory that all runs started from; empty: the warm start
-    batches: list[BatchResult]  # by layout, then by batch
+    batches: list[BatchResult]  # by setting, then by batch
     cells: list[Cell]  # in the order of running
     planned_cells: int
     residual_sd: dict[str, float]  # of log samples, throughput, training_time, elapsed_time
     degrees_of_freedom: int
-    training: Verdict  # over all layouts
+    training: Verdict  # over all settings
     elapsed: Verdict
     clocks_agree: bool
-    layouts: list[LayoutResult]  # in the order of the configuration
-    single_choices: list[SingleChoices]  # one per clock; empty with one layout
+    settings: list[SettingResult]  # in the order of the configuration
+    single_choices: list[SingleChoices]  # one per clock; empty with one setting
     layout_ratios: list[LayoutRatio]  # empty with one layout
     layout_samples: list[str]  # what these ratios say; empty with one layout
     notes: list[str]  # what a reader must know: coarse grids, dropped runs, load, gaps

@@ -72,7 +72,7 @@ def run_study(
             todo = channel.share(_prepare_cell(cell) if channel.index == 0 else None)
             if todo == "finished":
                 continue
-            layout = f"{planned.layout} " if planned.layout else ""
+            layout = f"{planned.setting} " if planned.setting else ""
             label = f"[{number}/{len(order)}] {layout}batch {planned.batch} seed {planned.seed}"
             own = make_cell_config(config, planned)
             _run_cell(own, config, cell, label, progress, resume=todo == "resume", channel=channel)
@@ -110,7 +110,7 @@ def make_cell_config(config: Config, cell: Planned) -> Config:
         batch=resize_batch(sizes, batch),
         optimizer=dataclasses.replace(config.optimizer, learning_rate=rate),
         run=dataclasses.replace(
-            config.run, seed=cell.seed, layout=layouts.get(cell.layout, config.run.layout)
+            config.run, seed=cell.seed, layout=layouts.get(cell.setting, config.run.layout)
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Which batch, in which layout, reaches the target first, in words whose factors multiply."""
+"""Which batch, in which setting, reaches the target first, in words whose factors multiply."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ def decide(
     clock: str,
     context: RateContext,
 ) -> Verdict:
-    """The verdict under one clock, `training` or `elapsed`, over the layouts that `names` has.
+    """The verdict under one clock, `training` or `elapsed`, over the settings that `names` has.
 
     The fastest arm has the smallest effect on log time among the arms whose runs all crossed. An
     arm cannot be told from it when the interval of their time ratio includes 1; an arm with
-    censored runs, when the lower limit of its one-sided ratio does not exceed 1. The first layout
+    censored runs, when the lower limit of its one-sided ratio does not exceed 1. The first setting
     has the reference. Arms that were run on different devices have no verdict.
     """
-    arms = [arm_of(result) for result in results if result.layout in names.layouts]
+    arms = [arm_of(result) for result in results if result.setting in names.settings]
     complete = [arm for arm in fit.complete if arm in arms]
     devices = fit.devices_of(*arms)
     if not complete or len(devices) > 1:
@@ -32,7 +32,7 @@ def decide(
     fastest = min(complete, key=fit.fits[f"{clock}_time"].effect)
     compared = {arm: compare_arms(fit, arm, against=fastest) for arm in arms if arm != fastest}
     near = [a for a in arms if a == fastest or not _is_slower(time_ratio(compared[a], clock))]
-    batches = [arm.batch for arm in arms if arm.layout == fastest.layout]
+    batches = [arm.batch for arm in arms if arm.setting == fastest.setting]
     sentences = [
         *_describe_fastest(fit, arms, fastest, names=names, clock=clock, context=context),
         _describe_set(fit, fastest, near, count=len(arms), names=names),
@@ -42,9 +42,9 @@ def decide(
     ]
     return Verdict(
         clock=clock,
-        layout=fastest.layout,
+        setting=fastest.setting,
         fastest=fastest.batch,
-        undistinguished=[arm.batch for arm in near if arm.layout == fastest.layout],
+        undistinguished=[arm.batch for arm in near if arm.setting == fastest.setting],
         inside_range=min(batches) < fastest.batch < max(batches),
         sentences=sentences,
         arms=near,
@@ -66,7 +66,7 @@ def _describe_fastest(
     context: RateContext,
 ) -> list[str]:
     """The fastest against the reference; if it is the reference, the next one against it."""
-    reference = Arm(names.layouts[0], context.reference)
+    reference = Arm(names.settings[0], context.reference)
     if fastest != reference and reference in fit.censored:
         comparison = compare_arms(fit, fastest, against=reference)
         censored = _count_censored(fit, reference, names)
@@ -120,11 +120,11 @@ def _describe_set(
 def _describe_range(
     fastest: Arm, near: Sequence[Arm], batches: Sequence[int], *, names: Names
 ) -> str:
-    """Whether the fastest batch is inside the range of the batches of its layout."""
+    """Whether the fastest batch is inside the range of the batches of its setting."""
     low, high = min(batches), max(batches)
-    span = f"range of {low} to {high}" + (f" in {fastest.layout}" if names.several else "")
+    span = f"range of {low} to {high}" + (f" in {fastest.setting}" if names.several else "")
     if low < fastest.batch < high:
-        edges = [a for a in near if a.layout == fastest.layout and a.batch in (low, high)]
+        edges = [a for a in near if a.setting == fastest.setting and a.batch in (low, high)]
         if edges:
             return (
                 f"The fastest batch is inside the {span}, but its edge ({names.join(edges)})"

@@ -33,9 +33,9 @@ def describe_comparison(
     which they have as many digits as that takes. Under the elapsed clock the throughput is
     rollouts per elapsed second.
     """
-    against = names.show(Arm(comparison.against_layout, comparison.against))
+    against = names.show(Arm(comparison.against_setting, comparison.against))
     if names.several:
-        name, other = names.show(Arm(comparison.layout, comparison.batch)), f" than {against}"
+        name, other = names.show(Arm(comparison.setting, comparison.batch)), f" than {against}"
     else:
         multiple = format_multiple(comparison.batch / comparison.against)
         name, other = f"{multiple} batch ({comparison.batch})", ""
@@ -113,8 +113,8 @@ def describe_interval(comparison: Comparison, clock: str, names: Names) -> list[
     words = format_ends(time_ratio(comparison, clock))
     if not words:
         return []
-    arm = names.show(Arm(comparison.layout, comparison.batch))
-    against = names.show(Arm(comparison.against_layout, comparison.against))
+    arm = names.show(Arm(comparison.setting, comparison.batch))
+    against = names.show(Arm(comparison.against_setting, comparison.against))
     return [f"95 % interval of the time of {arm} over that of {against}: {words}."]
 
 

@@ -1,11 +1,11 @@
-"""Layout x batch as tables: the numbers, the time relative to the best, the samples' ratios."""
+"""Setting x batch as tables: the numbers, the time relative to the best, the samples' ratios."""
 
 import dataclasses
 import math
 from collections.abc import Callable
 
 from jax_rl.report import text
-from jax_rl.report.views import find_result, list_batches, list_devices
+from jax_rl.report.views import find_result, list_batches, list_devices, name_settings
 from jax_rl.study.summary import Arm, BatchResult, StudySummary, Verdict
 from jax_rl.study.words import time_ratio
 
@@ -34,7 +34,7 @@ class HeatCell:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A number for each layout and batch."""
+    """A number for each setting and batch."""
 
     title: str
     about: str
@@ -45,12 +45,14 @@ class Grid:
 def heat_rows(
     summary: StudySummary, verdict: Verdict
 ) -> tuple[list[str], list[tuple[str, list[HeatCell]]]]:
-    """Header and rows, layout x batch; no rows where no arm is the fastest."""
+    """Header and rows, setting x batch; no rows where no arm is the fastest."""
     header = _make_header(summary)
     if verdict.fastest is None:
         return header, []
-    ratios = {Arm(c.layout, c.batch): time_ratio(c, verdict.clock) for c in verdict.against_fastest}
-    best = Arm(verdict.layout or "", verdict.fastest)
+    ratios = {
+        Arm(c.setting, c.batch): time_ratio(c, verdict.clock) for c in verdict.against_fastest
+    }
+    best = Arm(verdict.setting or "", verdict.fastest)
 
     def show(arm: Arm) -> HeatCell:
         if arm == best:
@@ -68,13 +70,13 @@ def heat_rows(
 
     batches = [result.batch for result in list_batches(summary)]
     return header, [
-        (layout.layout, [show(Arm(layout.layout, batch)) for batch in batches])
-        for layout in summary.layouts
+        (setting.setting, [show(Arm(setting.setting, batch)) for batch in batches])
+        for setting in summary.settings
     ]
 
 
 def list_grids(summary: StudySummary) -> list[Grid]:
-    """The numbers by layout and batch; samples alone where the devices differ."""
+    """The numbers by setting and batch; samples alone where the devices differ."""
     samples = _make_grid(
         summary,
         "Samples to target",
@@ -120,12 +122,15 @@ def samples_rows(summary: StudySummary) -> list[list[str]]:
         batch = "all" if ratio.batch is None else f"{ratio.batch:,}"
         told = "yes" if ratio.differs else "no" if ends else text.NOTHING
         pairs = str(ratio.pairs)
-        rows.append([ratio.layout, ratio.against, batch, pairs, shown, ends or text.NOTHING, told])
+        rows.append([ratio.setting, ratio.against, batch, pairs, shown, ends or text.NOTHING, told])
     return rows
 
 
 def _make_header(summary: StudySummary) -> list[str]:
-    return ["layout", *(text.format_batch(result) for result in list_batches(summary))]
+    return [
+        name_settings(summary),
+        *(text.format_batch(result) for result in list_batches(summary)),
+    ]
 
 
 def _make_grid(
@@ -138,7 +143,7 @@ def _make_grid(
         return text.NOTHING if result is None else show(result)
 
     rows = [
-        [layout.layout, *(find(Arm(layout.layout, batch)) for batch in batches)]
-        for layout in summary.layouts
+        [setting.setting, *(find(Arm(setting.setting, batch)) for batch in batches)]
+        for setting in summary.settings
     ]
     return Grid(title, about, _make_header(summary), rows)

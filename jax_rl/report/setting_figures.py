@@ -1,4 +1,4 @@
-"""The figures that hold layouts against each other, one curve per layout."""
+"""The figures that hold settings against each other, one curve per setting."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,11 @@ LAYOUT_COLORS = ("#22252a", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 LAYOUT_MARKERS = ("o", "s", "D", "v", "P", "X", "h")
 
 
-def draw_layouts_throughput(summary: StudySummary) -> "Figure":
-    """Rollouts per second against batch, a curve per layout."""
+def draw_settings_throughput(summary: StudySummary) -> "Figure":
+    """Rollouts per second against batch, a curve per setting."""
     return _draw(
         summary,
-        "How does throughput change with batch and layout?",
+        "How does throughput change with batch and setting?",
         "rollouts per second",
         mean=lambda view, result: (result.throughput, None),
         run=lambda cell: cell.rollouts_per_second,
@@ -29,8 +29,8 @@ def draw_layouts_throughput(summary: StudySummary) -> "Figure":
     )
 
 
-def draw_layouts_time(summary: StudySummary) -> "Figure":
-    """Training time to the target against batch, a curve per layout."""
+def draw_settings_time(summary: StudySummary) -> "Figure":
+    """Training time to the target against batch, a curve per setting."""
     length, symbol = text.choose_time_unit(
         text.clock_seconds(cell, "training") for cell in summary.cells
     )
@@ -42,7 +42,7 @@ def draw_layouts_time(summary: StudySummary) -> "Figure":
 
     return _draw(
         summary,
-        "How long does each batch take in each layout?",
+        "How long does each batch take in each setting?",
         f"training time to target ({symbol})",
         mean=mean,
         run=lambda cell: text.clock_seconds(cell, "training") / length,
@@ -50,11 +50,11 @@ def draw_layouts_time(summary: StudySummary) -> "Figure":
     )
 
 
-def draw_layouts_samples(summary: StudySummary) -> "Figure":
-    """Samples to the target against batch, a curve per layout."""
+def draw_settings_samples(summary: StudySummary) -> "Figure":
+    """Samples to the target against batch, a curve per setting."""
     return _draw(
         summary,
-        "Does any layout need more samples?",
+        "Does any setting need more samples?",
         "samples to target (rollouts)",
         mean=lambda view, result: (result.samples_to_target, result.samples_at_least),
         run=lambda cell: float(cell.samples if cell.crossing is None else cell.crossing.samples),
@@ -62,22 +62,22 @@ def draw_layouts_samples(summary: StudySummary) -> "Figure":
     )
 
 
-LAYOUT_FIGURES: dict[str, Callable[[StudySummary], "Figure"]] = {
-    "layouts_time": draw_layouts_time,
-    "layouts_throughput": draw_layouts_throughput,
-    "layouts_samples": draw_layouts_samples,
+SETTING_FIGURES: dict[str, Callable[[StudySummary], "Figure"]] = {
+    "settings_time": draw_settings_time,
+    "settings_throughput": draw_settings_throughput,
+    "settings_samples": draw_settings_samples,
 }
-"""Figures over all layouts, in the order of the page."""
+"""Figures over all settings, in the order of the page."""
 
 
-def list_layout_figures(summary: StudySummary) -> list[str]:
+def list_setting_figures(summary: StudySummary) -> list[str]:
     """Those that compare something: without seconds where the devices differ."""
-    if len(summary.layouts) < 2:
+    if len(summary.settings) < 2:
         return []
     return [
         name
-        for name in LAYOUT_FIGURES
-        if name == "layouts_samples" or len(list_devices(summary)) == 1
+        for name in SETTING_FIGURES
+        if name == "settings_samples" or len(list_devices(summary)) == 1
     ]
 
 
@@ -109,7 +109,7 @@ def _draw(
         shown += cells
         last = view.batches[-1:]
         known = [value for r in last for value in mean(view, r) if value is not None]
-        lines += [(view.layout, known[0], color)] if known else []
+        lines += [(view.setting, known[0], color)] if known else []
     shared.set_log_axis(axes, drawn)
     shared.label_ends(axes, lines)
     axes.set_ylabel(unit)

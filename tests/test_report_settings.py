@@ -13,12 +13,12 @@ from rich.console import Console
 from study_records import BUDGET, write_run, write_study
 from test_report_page import Outline
 
-from jax_rl.report import layout_tables, page, table
+from jax_rl.report import setting_tables, page, table
 from jax_rl.report.build import build_report
 from jax_rl.report.captions import CAPTIONS, describe_figure
 from jax_rl.report.drawings import list_drawings
 from jax_rl.report.figures import FIGURES
-from jax_rl.report.layout_figures import LAYOUT_FIGURES, list_layout_figures
+from jax_rl.report.setting_figures import SETTING_FIGURES, list_setting_figures
 from jax_rl.report.trust import list_facts
 from jax_rl.report.views import list_views, name_files
 from jax_rl.study.analyse import analyse
@@ -77,7 +77,7 @@ def find_row(shown: str, title: str, name: str) -> list[str]:
 
 
 def test_time_relative_to_the_best_by_hand(summary: StudySummary) -> None:
-    header, rows = layout_tables.heat_rows(summary, summary.training)
+    header, rows = setting_tables.heat_rows(summary, summary.training)
     assert header == ["layout", "16 (×1/4)", "64 (×1)", "256 (×4)"]
     shown = {layout: [cell.shown for cell in cells] for layout, cells in rows}
     # The best takes 5 s at 1,000 rollouts a second.
@@ -119,7 +119,7 @@ def test_terminal_has_everything_and_fits(summary: StudySummary) -> None:
 def test_page_has_a_part_for_each_layout(source: str, summary: StudySummary) -> None:
     outline = Outline(source)
     assert len(set(outline.ids)) == len(outline.ids)
-    assert {"layouts", "t-heat-training", "t-heat-elapsed", "t-samples"} <= set(outline.ids)
+    assert {"settings", "t-heat-training", "t-heat-elapsed", "t-samples"} <= set(outline.ids)
     for layout in RATES:
         assert {f"batches-{layout}", f"figures-{layout}", f"t-target-{layout}"} <= set(outline.ids)
     assert outline.tags["svg"] == 3 + 3 * len(FIGURES)
@@ -142,7 +142,7 @@ def test_every_layout_has_the_verdict_of_a_study_of_it_alone(
     write_study(tmp_path, alone)
     expected = analyse(tmp_path)
     view = list_views(summary)[1]
-    assert (view.layout, view.planned_cells, len(view.cells)) == ("fsdp", 6, 6)
+    assert (view.setting, view.planned_cells, len(view.cells)) == ("fsdp", 6, 6)
     assert view.training.fastest == expected.training.fastest == 256
     # How many digits the factors get may hang on the last bit.
     mine, alone_says = (s.training.sentences[0].split(":")[0] for s in (view, expected))
@@ -154,7 +154,7 @@ def test_every_layout_has_the_verdict_of_a_study_of_it_alone(
 
 def test_curves_of_layouts_stand_where_the_numbers_are(summary: StudySummary) -> None:
     def curves(name: str) -> dict[str, list[float]]:
-        figure = LAYOUT_FIGURES[name](summary)
+        figure = SETTING_FIGURES[name](summary)
         axes = figure.axes[0]
         assert isinstance(axes, Axes)
         lines = [line for line in axes.lines if len(line.get_xdata()) > 1]
@@ -162,13 +162,13 @@ def test_curves_of_layouts_stand_where_the_numbers_are(summary: StudySummary) ->
         drawn = [[float(y) for y in np.asarray(line.get_ydata())] for line in lines]
         return dict(zip(RATES, drawn, strict=True))
 
-    rates = curves("layouts_throughput")
+    rates = curves("settings_throughput")
     assert rates == {layout: pytest.approx(list(by.values())) for layout, by in RATES.items()}
-    times = curves("layouts_time")
+    times = curves("settings_time")
     mean = math.sqrt(5000 * 5010)
     assert times["fsdp"] == pytest.approx([mean / 100, mean / 400, mean / 1000])
     assert len(times["tensor"]) == 2  # the third is a bound, drawn as an arrow
-    samples = LAYOUT_FIGURES["layouts_samples"](summary).axes[0]
+    samples = SETTING_FIGURES["settings_samples"](summary).axes[0]
     arrows = [line for line in samples.lines if line.get_marker() == r"$\uparrow$"]
     assert [float(line.get_ydata()[0]) for line in arrows] == [BUDGET, BUDGET]
 
@@ -176,11 +176,11 @@ def test_curves_of_layouts_stand_where_the_numbers_are(summary: StudySummary) ->
 def test_files_and_words_of_the_figures(summary: StudySummary) -> None:
     drawings = list_drawings(summary)
     names = [drawing.name for drawing in drawings]
-    assert names[:3] == ["layouts_time", "layouts_throughput", "layouts_samples"]
+    assert names[:3] == ["settings_time", "settings_throughput", "settings_samples"]
     assert names[3] == "validation_samples_replicated"
     assert len(set(names)) == len(names) == 3 + 3 * len(FIGURES)
     assert {drawing.caption for drawing in drawings} == set(CAPTIONS)
-    words = describe_figure(summary, "layouts_time")
+    words = describe_figure(summary, "settings_time")
     assert "batch fsdp 256 (×4): 5.00 s" in words
     assert "batch tensor 256 (×4): > 65.5 s" in words
 
@@ -194,7 +194,7 @@ def test_odd_names_of_layouts_do_not_reach_files_and_ids(tmp_path: Path) -> None
     }
     write_study(tmp_path, runs)
     summary = analyse(tmp_path)
-    assert name_files(summary) == {"plain": "plain", 'a "b" <i>': "layout2"}
+    assert name_files(summary) == {"plain": "plain", 'a "b" <i>': "setting2"}
     source = page.render_page(summary, {})
     assert "<i>" not in source
     assert 'a "b" <i>' in Outline(source).text
@@ -210,9 +210,9 @@ def test_different_devices_leave_samples_alone(tmp_path: Path) -> None:
             start = {"device_kind": "TPU v5e", "platform": "tpu"}
             write_run(tmp_path, batch, seed, layout=layout, samples=samples, rate=rate, start=start)
     summary = analyse(tmp_path)
-    assert list_layout_figures(summary) == ["layouts_samples"]
-    assert [grid.title for grid in layout_tables.list_grids(summary)] == ["Samples to target"]
-    assert layout_tables.heat_rows(summary, summary.training)[1] == []
+    assert list_setting_figures(summary) == ["settings_samples"]
+    assert [grid.title for grid in setting_tables.list_grids(summary)] == ["Samples to target"]
+    assert setting_tables.heat_rows(summary, summary.training)[1] == []
     shown = " ".join(print_plain(summary).split())
     assert "relative to the best" not in shown
     assert "only samples to target are compared" in shown
@@ -224,7 +224,7 @@ def test_different_devices_leave_samples_alone(tmp_path: Path) -> None:
 def test_trust_names_layouts_order_and_what_the_intervals_assume(summary: StudySummary) -> None:
     facts = dict(list_facts(summary))
     assert "replicated 16, replicated 64, replicated 256, fsdp 16" in facts["Order of the runs"]
-    assert "layouts and batches of a block together" in facts["Order of the runs"]
+    assert "settings and batches of a block together" in facts["Order of the runs"]
     assert "Bonferroni" in facts["Intervals"]
     assert "layouts replicated (data 1 x fsdp 1 x tensor 1), fsdp (" in facts["Where and with what"]
 

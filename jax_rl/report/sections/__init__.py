@@ -1,0 +1,1 @@
+"""One module per question that a report answers."""
