@@ -142,7 +142,7 @@ def _describe_commands() -> str:
     lines = ["usage: jax-rl COMMAND ...", ""]
     for name, command in COMMANDS.items():
         summary = (command.__doc__ or "").strip().splitlines()[0]
-        lines.append(f"  {name:8}{summary}")
+        lines.append(f"  {name:12}{summary}")
     return "\n".join([*lines, "", "jax-rl COMMAND --help explains every option, with its unit."])
 
 

@@ -10,6 +10,15 @@ from typing import Literal
 
 from jax_rl.errors import UserError
 
+RateRule = Literal["none", "sqrt", "linear", "power", "adam"]
+"""How rate and optimizer move with the minibatch; `jax_rl.learner.schedule` has the formulas."""
+
+Growth = Literal["prompts", "group", "both"]
+"""What grows with the batch, N = prompts x group."""
+
+DeviceGrowth = Literal["fixed", "batch"]
+"""Whether devices grow with the batch."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
@@ -295,6 +304,14 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class MeasureConfig:
+    """What is measured beside training; nothing of it changes an update."""
+
+    noise_scale: bool = False
+    """Norms of the gradients of whole groups, for the gradient noise scale."""
+
+
+@dataclasses.dataclass(frozen=True)
 class StudyConfig:
     """The sweep: which batches, which seeds, how the rate moves."""
 
@@ -306,10 +323,30 @@ class StudyConfig:
     """Batch sizes above the reference batch.size."""
     seeds: int = 3
     """Runs per batch, with seeds run.seed, run.seed + 1, ..."""
-    rate_rule: Literal["none", "sqrt", "linear"] = "sqrt"
-    """How the rate moves with the minibatch."""
+    rate_rule: RateRule = "sqrt"
+    """How the rate moves with the minibatch; power takes rate_power, adam moves betas too."""
+    rate_power: float = 0.5
+    """power: exponent of the minibatch's ratio."""
     layouts: tuple[str, ...] = ()
     """Layouts to compare, each with every batch and seed; run.layout alone if left out."""
+    rules: tuple[RateRule, ...] = ()
+    """Rate rules to compare; rate_rule alone if left out."""
+    growth: tuple[Growth, ...] = ()
+    """What grows with the batch, to compare: prompts, group, both; prompts if left out."""
+    updates: tuple[int, ...] = ()
+    """Minibatches per batch to compare; batch.updates alone if left out."""
+    devices: tuple[DeviceGrowth, ...] = ()
+    """Devices to compare: fixed, or batch: run.devices grown with it; fixed if left out."""
+    trials: tuple[float, ...] = ()
+    """Multiples of the rule's rate tried first at every batch, such as 0.5 1 2; none: not tuned."""
+    trial_seeds: int = 2
+    """Runs per multiple, with seeds that the compared runs do not use."""
+    trial_extensions: int = 2
+    """How often a best rate at the edge of those tried gets one more beyond it."""
+    early_stop: bool = False
+    """Stop a run that cannot win any more; it then counts as not having reached the target."""
+    early_stop_factor: float = 2.0
+    """Multiple of the best complete batch's slowest training time that is too late to win."""
     steady_seconds: float = 2.0
     """Length of the separate throughput measurement after each cell, in seconds."""
 
@@ -342,6 +379,7 @@ class Config:
     validation: ValidationConfig = ValidationConfig()
     budget: BudgetConfig = BudgetConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    measure: MeasureConfig = MeasureConfig()
     study: StudyConfig = StudyConfig()
     run: RunConfig = RunConfig()
 
@@ -362,7 +400,8 @@ def study_batches(config: Config) -> tuple[int, ...]:
     smaller = [size / study.factor**k for k in range(study.smaller, 0, -1)]
     larger = [size * study.factor**k for k in range(study.larger + 1)]
     for value in smaller:
-        if value != int(value) or int(value) % config.batch.group:
+        groups = "prompts" in (study.growth or ("prompts",))
+        if value != int(value) or (groups and int(value) % config.batch.group):
             raise UserError(
                 f"study.smaller = {study.smaller}: batch.size {size} divided by study.factor"
                 f" {study.factor} that often gives {value:g}, which is not a whole number of"

@@ -5,8 +5,9 @@ from typing import Any
 
 from jax_rl.config import BatchConfig, Config, RopeConfig, resize_batch, study_batches
 from jax_rl.config_file import list_values
+from jax_rl.config_study import check_study, cut_batches
 from jax_rl.errors import UserError
-from jax_rl.resources import find_layout, list_known
+from jax_rl.units import check_units
 
 _POSITIVE = (
     "task.difficulty",
@@ -46,6 +47,8 @@ _POSITIVE = (
     "checkpoint.keep",
     "study.seeds",
     "study.steady_seconds",
+    "study.trial_seeds",
+    "study.early_stop_factor",
 )
 _NOT_NEGATIVE = (
     "reward.length_free",
@@ -77,6 +80,8 @@ _NOT_NEGATIVE = (
     "checkpoint.every_minutes",
     "study.smaller",
     "study.larger",
+    "study.trial_extensions",
+    "study.rate_power",
     "run.seed",
     "run.devices",
 )
@@ -90,7 +95,7 @@ def validate(config: Config, *, study: bool = False) -> None:
 
     Args:
       config: an experiment.
-      study: check every batch of the study, not `batch.size` alone, and its layouts.
+      study: check every batch of the study, not `batch.size` alone, and what it compares.
 
     Raises:
       UserError: the first thing that is wrong, with the nearest values that would be right.
@@ -100,12 +105,14 @@ def validate(config: Config, *, study: bool = False) -> None:
     _check_limits(config)
     _check_model(config)
     batches = study_batches(config) if study else (config.batch.size,)
-    if study and len(batches) < 2 and len(config.study.layouts) < 2:
-        raise UserError("study.smaller and study.larger are both 0: one batch compares nothing")
     if study:
-        _check_layouts(config.study.layouts)
-    for size in batches:
-        _check_batch(resize_batch(config.batch, size))
+        check_study(config, batches)
+    whole = resize_batch(config.batch, config.batch.size)
+    for batch in cut_batches(config, batches) if study else (whole,):
+        _check_batch(batch)
+    if study and config.measure.noise_scale:
+        # One that is too small for it is trained all the same, but not if all are.
+        check_units(resize_batch(config.batch, max(batches)))
     _check_sampling(config)
     _check_grid(config, batches)
 
@@ -214,24 +221,6 @@ def _check_sampling(config: Config) -> None:
             f"validation.samples_per_prompt = {validation.samples_per_prompt} must be 1 at"
             " validation.temperature = 0: greedy responses are all the same"
         )
-
-
-def _check_layouts(layouts: tuple[str, ...]) -> None:
-    """Refuses layouts that are not there, or that would share the directories of their runs."""
-    by_name: dict[str, str] = {}
-    for layout in layouts:
-        if not layout.strip():
-            raise UserError(
-                f"study.layouts = {list(layouts)} has an empty name; right: names of layouts with"
-                f" commas between them, of {', '.join(list_known('sharding'))}, or paths"
-            )
-        name = find_layout(layout).stem
-        if name in by_name:
-            raise UserError(
-                f"study.layouts names {name!r} twice, as {by_name[name]!r} and as {layout!r}; the"
-                " runs of a layout are told apart by the name of its file, so each needs its own"
-            )
-        by_name[name] = layout
 
 
 def _check_grid(config: Config, batches: tuple[int, ...]) -> None:

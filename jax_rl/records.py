@@ -128,6 +128,11 @@ class Iteration:
     # Responses in each of 32 equal bins of 1 to max_response_length tokens: length n is in bin
     # (n - 1) * 32 // max_response_length. Empty in a record from before this was kept.
     length_counts: list[int] = dataclasses.field(default_factory=list)
+    # For the gradient noise scale, with measure.noise_scale; means over the iteration's updates.
+    noise_units: int = 0  # independent gradients per update; 0: not asked for, 1: too few
+    noise_unit_groups: int = 0  # whole groups in each
+    unit_norm_squared: float | None = None  # of one, scaled to estimate the whole gradient
+    minibatch_norm_squared: float | None = None  # of their mean, the update's gradient
 
 
 @dataclasses.dataclass(frozen=True)

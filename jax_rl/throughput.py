@@ -43,6 +43,8 @@ class ThroughputTable:
     versions: dict[str, str]
     points: tuple[ThroughputPoint, ...]
     replayed: str = ""  # run whose response lengths were forced
+    # Of that run's samples, the share at which it met its target; None: it did not.
+    replayed_share: float | None = None
     notes: tuple[str, ...] = ()
 
 

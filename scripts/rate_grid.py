@@ -26,7 +26,7 @@ from jax_rl.errors import DivergedError, UserError
 from jax_rl.records import read_run
 from jax_rl.study.cells import make_cell
 from jax_rl.study.intervals import geometric_mean
-from jax_rl.study.sweep import stop_after_tail
+from jax_rl.sweep.stop import stop_after_tail
 from jax_rl.trainer.run import train
 
 _TOLERANCE = 1.1

@@ -17,7 +17,8 @@ from jax.sharding import NamedSharding
 
 from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig
 from jax_rl.learner import update as learner
-from jax_rl.learner.update import LearnerSpec
+from jax_rl.learner.rows import weigh_rows
+from jax_rl.learner.spec import LearnerSpec
 from jax_rl.mesh.devices import make_mesh
 from jax_rl.mesh.layout import Layout
 from jax_rl.mesh.layout_file import load_layout
@@ -337,7 +338,7 @@ def score(
 @functools.partial(jax.jit, static_argnames=("spec",))
 def differentiate(weights, rollouts, rewards, valid, temperature, reference, spec):
     """Gradient and metrics of one minibatch, from rewards on."""
-    rows, metrics = learner._weigh_rows(rollouts, rewards, valid, reference, spec)
+    rows, metrics = weigh_rows(rollouts, rewards, valid, reference, spec)
     gradients, more = learner.minibatch_gradients(weights, rows, temperature, spec)
     return gradients, {**metrics, **more}
 

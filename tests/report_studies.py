@@ -164,6 +164,10 @@ def _compare(mine: list[Cell], other: list[Cell]) -> Comparison:
     )
 
 
+def _seconds(cell: Cell, clock: str) -> float:
+    return getattr(cell.crossing or cell, f"{clock}_seconds")
+
+
 def make_result(
     batch: int, cells: list[Cell], reference: list[Cell], smaller: list[Cell] | None
 ) -> BatchResult:
@@ -184,6 +188,8 @@ def make_result(
         updates_to_target=_mean(used) / batch if whole else None,
         training_time=_mean([c.training_seconds for c in crossings]) if whole else None,
         elapsed_time=_mean([c.elapsed_seconds for c in crossings]) if whole else None,
+        training_time_at_least=None if whole else _mean([_seconds(c, "training") for c in cells]),
+        elapsed_time_at_least=None if whole else _mean([_seconds(c, "elapsed") for c in cells]),
         throughput=_mean([c.rollouts_per_second for c in cells]),
         tokens_per_second=_mean([c.tokens_per_second for c in cells]),
         generate_per_second=_mean([c.generate_per_second for c in cells]),

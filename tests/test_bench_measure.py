@@ -211,7 +211,7 @@ def test_a_point_by_hand() -> None:
 
 
 def test_every_tenth_of_a_replayed_run_counts_alike() -> None:
-    replay = Replay(batch=16, counts=np.ones((1, LENGTH_BINS), int), limit=4, seed=0)
+    replay = Replay(lengths=np.ones((1, 16), np.int32), seed=0)
     # Learning takes 0.25 s in all tenths but the sixth, where it takes 1.75 s; visited twice.
     numbers = [*range(3, 13), next(n for n in range(13, 23) if replay.part_of(n - 1) == 5)]
     events = tuple(
@@ -304,6 +304,7 @@ def test_a_command_line_replays_a_recorded_run(
 
     table = read_throughput(tmp_path / "out" / "bench.json")
     assert table.replayed == str(run)
+    assert table.replayed_share == read_replay(run, CONFIG, channel=alone()).share
     (point,) = table.points
     assert (point.layout, point.fits) == ("fsdp", True)
     assert point.iterations >= PARTS

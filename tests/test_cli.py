@@ -23,6 +23,9 @@ from jax_rl.config import Config, ModelConfig, TaskConfig
 from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
 from jax_rl.records import RecordWriter
+from jax_rl.study.answers import NO_WISHES, Wishes
+from jax_rl.study.cost import Price
+from jax_rl.sweep.part import Part
 
 
 @pytest.fixture
@@ -34,18 +37,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[Any, ...], d
         module = types.ModuleType(home)
         for name in names:
 
-            def record(*args: Any, _name: str = name, **kwargs: Any) -> Path:
+            def record(*args: Any, _name: str = name, **kwargs: Any) -> Any:
                 made.append((_name, args, kwargs))
-                return Path("report.html")
+                page = Path("report.html")
+                return ("summary", page) if _name == "report_study" else page
 
             setattr(module, name, record)
         monkeypatch.setitem(sys.modules, home, module)
 
     stand_in("jax_rl.trainer.run", "train")
-    stand_in("jax_rl.study.sweep", "run_study")
-    stand_in("jax_rl.report.build", "build_report")
+    stand_in("jax_rl.sweep.run", "run_study")
+    stand_in("jax_rl.report.build", "report_study")
     stand_in("jax_rl.report.table", "print_table")
-    stand_in("jax_rl.study.analyse", "analyse")
     stand_in("jax_rl.evaluation.sample", "sample")
     stand_in("jax_rl.evaluation.chat", "chat")
     stand_in("jax_rl.evaluation.evaluate", "evaluate")
@@ -78,17 +81,40 @@ def test_directory_is_named_after_the_configuration(calls: list[Any], tmp_path: 
 
 def test_study_runs_and_then_reports(calls: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["study", "tiny", "--dir", "out", "--study.seeds", "5"]) == 0
-    assert [name for name, _, _ in calls] == ["run_study", "build_report", "analyse", "print_table"]
-    (_, (config, directory), _), (_, (reported,), _), *_ = calls
+    assert [name for name, _, _ in calls] == ["run_study", "report_study", "print_table"]
+    (_, (config, directory), _), (_, (reported, _), _), *_ = calls
     assert config.study.seeds == 5
     assert directory == reported == Path("out")
     assert "report.html" in capsys.readouterr().out
 
 
+def test_job_of_an_array_makes_its_part_and_no_report(
+    calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["study", "tiny", "--dir", "out", "--cell", "1/4", "--steal"]) == 0
+    ((name, _, options),) = calls
+    assert (name, options["part"], options["steal"]) == ("run_study", Part(1, 4), True)
+    assert "jax-rl report out" in capsys.readouterr().out
+    assert cli.main(["study", "tiny", "--cell", "4/4"]) == 2
+    assert "--cell 4/4 must be i/n" in capsys.readouterr().err
+    assert len(calls) == 1
+
+
 def test_report_takes_a_directory(calls: list[Any]) -> None:
     assert cli.main(["report", "out"]) == 0
-    assert [name for name, _, _ in calls] == ["build_report", "analyse", "print_table"]
-    assert calls[0][1] == (Path("out"),)
+    assert [name for name, _, _ in calls] == ["report_study", "print_table"]
+    assert calls[0][1] == (Path("out"), NO_WISHES)
+
+
+def test_report_takes_a_price_and_tables_of_throughput(
+    calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", "out", "--price", "2.5", "--currency", "EUR", "--throughput", "a.json"]
+    assert cli.main([*words, "b.json"]) == 0
+    wishes = Wishes(price=Price(2.5, "EUR"), throughput=(Path("a.json"), Path("b.json")))
+    assert calls[0][1] == (Path("out"), wishes)
+    assert cli.main(["report", "out", "--price", "-1"]) == 2
+    assert "price = -1 must be a number of at least 0" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -247,7 +273,7 @@ def test_error_of_the_call_is_a_message_and_code_2(
     ("line", "home", "name", "part"),
     [
         ("train tiny", "jax_rl.trainer.run", "train", "runs/tiny; --resume goes on from"),
-        ("study tiny", "jax_rl.study.sweep", "run_study", "runs/tiny; the same command continues"),
+        ("study tiny", "jax_rl.sweep.run", "run_study", "runs/tiny; the same command continues"),
         ("sample tiny x", "jax_rl.evaluation.chat", "chat", "nothing was written"),
         ("export run out", "jax_rl.evaluation.export", "export", "out is only there once"),
     ],
@@ -278,7 +304,7 @@ def test_help_explains_every_field(
     for key, value, words in list_fields(Config(), ""):
         head, _, name = key.rpartition(".")
         flag, default = re.escape(f"--{key}"), re.escape(f"{words} (default: {value})")
-        several = r"(?: \[[A-Z]+ \.\.\.\]\])?"
+        several = r"(?: \[[A-Z{][^ ]* \.\.\.\]\])?"
         usage = rf"{flag} [\[A-Z{{][^ ]*{several}|{flag}, --{re.escape(head)}\.no_{name}"
         assert re.search(rf"(?:{usage}) {default}", text), key
 

@@ -179,6 +179,50 @@ def test_study_of_one_batch_may_compare_layouts() -> None:
     assert "compares nothing" in refusal(change(study=study | {"layouts": ("fsdp",)}), study=True)
 
 
+@pytest.mark.parametrize(
+    ("study", "parts"),
+    [
+        ({"rules": ("sqrt", "none", "sqrt")}, ["study.rules", "'sqrt' twice"]),
+        ({"updates": (1, 0)}, ["study.updates = [1, 0]", "at least 1"]),
+        ({"updates": (1, 3)}, ["batch.updates = 3", "nearest: 2 or 4"]),
+        ({"growth": ("both",), "factor": 2}, ["study.growth", "x0.5 the reference"]),
+        ({"growth": ("group",), "smaller": 2}, ["batch 8", "groups of 0.5"]),
+        ({"devices": ("fixed", "batch")}, ["study.devices", "needs run.devices"]),
+        ({"trials": (0.5, 1.0)}, ["study.trials = [0.5, 1.0]", "at least three rising"]),
+        ({"trials": (0.5, 2.0, 1.0)}, ["at least three rising"]),
+        ({"trials": (0.0, 1.0, 2.0)}, ["above 0"]),
+        ({"trials": (0.5, 1.0, math.inf)}, ["study.trials"]),
+        ({"early_stop_factor": 0.5}, ["study.early_stop_factor = 0.5", "at least 1"]),
+    ],
+)
+def test_axes_and_trials_that_do_not_fit_are_refused(
+    study: dict[str, Any], parts: list[str]
+) -> None:
+    config = change(study={"smaller": 1, "larger": 1} | study)
+    message = refusal(config, study=True)
+    assert all(part in message for part in parts), message
+    validate(config)  # a single run does not use them
+
+
+def test_axes_may_be_compared_at_one_batch() -> None:
+    one = {"smaller": 0, "larger": 0}
+    for axis in ({"rules": ("none", "sqrt")}, {"updates": (1, 2)}, {"growth": ("group", "both")}):
+        validate(change(study=one | axis), study=True)
+
+
+def test_growing_groups_need_no_whole_groups_of_the_reference() -> None:
+    # 8 prompts x 12: a quarter of the batch has groups of 3, and 24 is no multiple of 12 by need.
+    grid: dict[str, dict[str, Any]] = {
+        "validation": {"every_samples": 288},
+        "budget": {"samples": 2880},
+    }
+    study = {"factor": 4, "smaller": 1, "larger": 0, "growth": ("group",)}
+    validate(change(study=study, batch={"size": 96, "group": 12}, **grid), study=True)
+    prompts = study | {"growth": ("prompts",)}
+    message = refusal(change(study=prompts, batch={"size": 72, "group": 24}, **grid), study=True)
+    assert "study.smaller = 1" in message
+
+
 def test_every_number_has_a_range() -> None:
     ranged = set(config_checks._POSITIVE) | set(config_checks._NOT_NEGATIVE)
     numbers = {key for key, value in list_values(Config()) if type(value) in (int, float)}

@@ -2,8 +2,15 @@
 
 import pytest
 
+from jax_rl.config import OptimizerConfig
 from jax_rl.errors import UserError
-from jax_rl.learner.schedule import rate_at, scaled_rate, warmup_note, warmup_updates
+from jax_rl.learner.schedule import (
+    rate_at,
+    scale_optimizer,
+    scaled_rate,
+    warmup_note,
+    warmup_updates,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +42,44 @@ def test_run_of_one_update_moves_the_weights():
         ("sqrt", 32, 5e-4),
         ("linear", 32, 2.5e-4),
         ("sqrt", 128, 1e-3),
+        ("adam", 512, 2e-3),
+        ("adam", 32, 5e-4),
     ],
 )
 def test_rate_moves_with_the_minibatch(rule, minibatch, rate):
     moved = scaled_rate(1e-3, rule=rule, minibatch=minibatch, reference_minibatch=128)
     assert moved == pytest.approx(rate, rel=1e-12)
+
+
+@pytest.mark.parametrize(("power", "rate"), [(0.0, 1e-3), (0.75, 8e-3), (1.5, 64e-3)])
+def test_power_rule_raises_the_ratio_to_a_power(power, rate):
+    moved = scaled_rate(
+        1e-3, rule="power", minibatch=2048, reference_minibatch=128, power=power
+    )  # ratio 16
+    assert moved == pytest.approx(rate, rel=1e-12)
+
+
+def test_adam_rule_keeps_half_lives_in_samples():
+    reference = OptimizerConfig(learning_rate=1e-3, b1=0.9, b2=0.99, epsilon=1e-8)
+    moved = scale_optimizer(reference, rule="adam", minibatch=512, reference_minibatch=128)
+    assert moved.learning_rate == pytest.approx(2e-3)
+    # One update on four times the samples forgets what four updates did.
+    assert moved.b1 == pytest.approx(0.9 * 0.9 * 0.9 * 0.9)
+    assert moved.b2 == pytest.approx(0.99 * 0.99 * 0.99 * 0.99)
+    assert moved.epsilon == pytest.approx(5e-9)
+    small = scale_optimizer(reference, rule="adam", minibatch=32, reference_minibatch=128)
+    assert small.b1**4 == pytest.approx(0.9) and small.b2**4 == pytest.approx(0.99)
+    assert small.epsilon == pytest.approx(2e-8)
+
+
+@pytest.mark.parametrize("rule", ["none", "sqrt", "linear", "power"])
+def test_other_rules_move_the_rate_alone(rule):
+    reference = OptimizerConfig()
+    moved = scale_optimizer(reference, rule=rule, minibatch=512, reference_minibatch=128)
+    assert (moved.b1, moved.b2, moved.epsilon) == (0.9, 0.99, 1e-8)
+    assert moved.learning_rate == scaled_rate(
+        1e-3, rule=rule, minibatch=512, reference_minibatch=128
+    )
 
 
 def test_unknown_rule_is_refused_with_the_nearest():

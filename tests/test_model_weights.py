@@ -11,7 +11,8 @@ from jax.sharding import AbstractMesh, AxisType
 from programs import EIGHT, LAYOUTS, MODEL, ONE, SMALL, Place, host_weights, put_weights
 
 from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig, RopeConfig
-from jax_rl.learner.update import LearnerSpec, init_state
+from jax_rl.learner.spec import LearnerSpec
+from jax_rl.learner.update import init_state
 from jax_rl.mesh.layout_file import load_layout
 from jax_rl.model.weights import (
     compute_specs,

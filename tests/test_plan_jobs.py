@@ -58,6 +58,14 @@ def test_a_single_microbatch_has_no_loop_and_is_compiled_itself() -> None:
     assert recipes[0]["update"][0].job.counted is None
 
 
+def test_updates_that_measure_noise_are_each_compiled_themselves() -> None:
+    _, jobs = jobs_of(list_points(16, 32, 64, **FIXED, measure={"noise_scale": True}))
+    updates = [job for job in jobs if job.program == "update"]
+    assert sorted((j.config.batch.size, j.counted) for j in updates) == [
+        *((16, None), (32, None), (64, None))
+    ]
+
+
 def test_layers_on_a_line_are_those_of_the_sampler_alone() -> None:
     points = list_points(16, model={"layers": 10}, **FIXED)
     recipes, _ = jobs_of(points, layers=(2, 4))

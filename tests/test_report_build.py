@@ -33,7 +33,15 @@ def test_rebuilding_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert build.build_report(tmp_path) == tmp_path / "report.html"
     first = list_files(tmp_path)
     assert json.loads(first[SUMMARY_FILE])["planned_cells"] == 15
-    assert len(first) == 3 + 2  # study, summary, page; the figure as SVG and PNG
+    assert {name for name in first if "/" not in name} == {
+        *("study.json", "summary.json", "report.html", "report.md"),
+    }
+    assert {name for name in first if name.startswith("figures/")} == {
+        *("figures/validation_samples.svg", "figures/validation_samples.png"),
+    }
+    tables = {Path(name).stem for name in first if name.startswith("tables/")}
+    assert tables == {"target", "throughput", "reference", "smaller", "runs"}
+    assert all({f"tables/{name}.csv", f"tables/{name}.tex"} <= first.keys() for name in tables)
     build.build_report(tmp_path)
     assert list_files(tmp_path) == first
 

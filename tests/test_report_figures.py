@@ -12,6 +12,7 @@ from report_studies import CENSORED, NOTHING_FINISHED, PARTLY, STUDIES, TARGET, 
 
 from jax_rl.report import figures, marks
 from jax_rl.report.captions import CAPTIONS, describe_figure
+from jax_rl.report.contents import make_report
 from jax_rl.report.drawings import save_figures
 from jax_rl.report.setting_figures import SETTING_FIGURES
 from jax_rl.study.summary import Interval, StudySummary
@@ -36,7 +37,7 @@ def points(axes: Axes, marker: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("study", ["hostile", "nothing_reached", "one_batch", "unfinished"])
 def test_every_figure_is_drawn_without_a_warning(study: str, tmp_path: Path) -> None:
-    sources = save_figures(STUDIES[study], tmp_path)
+    sources = save_figures(make_report(STUDIES[study]).plots, tmp_path)
     assert list(sources) == list(figures.FIGURES)
     assert [*SETTING_FIGURES, *figures.FIGURES] == list(CAPTIONS)
     for name, source in sources.items():
@@ -46,18 +47,18 @@ def test_every_figure_is_drawn_without_a_warning(study: str, tmp_path: Path) -> 
 
 
 def test_no_finished_run_gives_no_figures(tmp_path: Path) -> None:
-    assert save_figures(NOTHING_FINISHED, tmp_path) == {}
+    assert save_figures(make_report(NOTHING_FINISHED).plots, tmp_path) == {}
 
 
 def test_same_summary_gives_the_same_bytes(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        save_figures(PARTLY, tmp_path / place)
+        save_figures(make_report(PARTLY).plots, tmp_path / place)
     for path in sorted((tmp_path / "a").iterdir()):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
 def test_files_carry_no_date(tmp_path: Path) -> None:
-    source = save_figures(make_study(), tmp_path)["throughput"]
+    source = save_figures(make_report(make_study()).plots, tmp_path)["throughput"]
     assert not re.search(r"\d{4}-\d\d-\d\dT", source)
 
 

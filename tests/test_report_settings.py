@@ -13,10 +13,10 @@ from rich.console import Console
 from study_records import BUDGET, write_run, write_study
 from test_report_page import Outline
 
-from jax_rl.report import setting_tables, page, table
+from jax_rl.report import page, setting_tables, table
 from jax_rl.report.build import build_report
 from jax_rl.report.captions import CAPTIONS, describe_figure
-from jax_rl.report.drawings import list_drawings
+from jax_rl.report.contents import cell_rows, make_report
 from jax_rl.report.figures import FIGURES
 from jax_rl.report.setting_figures import SETTING_FIGURES, list_setting_figures
 from jax_rl.report.trust import list_facts
@@ -60,7 +60,8 @@ def summary(study: Path) -> StudySummary:
 def source(summary: StudySummary) -> str:
     """The page, one small picture standing for every figure."""
     picture = '<svg width="9pt" height="9pt"><path id="a"/></svg>'
-    return page.render_page(summary, {d.name: picture for d in list_drawings(summary)})
+    report = make_report(summary)
+    return page.render_page(report, {plot.name: picture for plot in report.plots})
 
 
 def print_plain(summary: StudySummary) -> str:
@@ -126,11 +127,15 @@ def test_page_has_a_part_for_each_layout(source: str, summary: StudySummary) -> 
     wanted = {v for _, name, v in outline.attributes if name == "aria-labelledby"}
     assert wanted <= set(outline.ids)
     words = ["fsdp 256 (×4)", "At the reference batch 64 the fastest layout is replicated."]
-    words += ["Time to target relative to the best", "Batches: replicated", "Batches: tensor"]
+    words += [
+        "Time to target relative to the best",
+        "Layout replicated (data 1",
+        "Layout tensor (data 1",
+    ]
     places = [outline.text.index(word) for word in words]
     assert places == sorted(places)
-    assert 'style="--heat: 1.000">1<' in source
-    header, rows = page.cell_rows(summary)
+    assert 'style="--shade: 1.000">1<' in source
+    header, rows = cell_rows(summary)
     assert header[:3] == ["order", "layout", "batch"]
     assert rows[0][:3] == ["1", "replicated", "16"]
 
@@ -174,12 +179,13 @@ def test_curves_of_layouts_stand_where_the_numbers_are(summary: StudySummary) ->
 
 
 def test_files_and_words_of_the_figures(summary: StudySummary) -> None:
-    drawings = list_drawings(summary)
-    names = [drawing.name for drawing in drawings]
+    plots = make_report(summary).plots
+    names = [plot.name for plot in plots]
     assert names[:3] == ["settings_time", "settings_throughput", "settings_samples"]
     assert names[3] == "validation_samples_replicated"
     assert len(set(names)) == len(names) == 3 + 3 * len(FIGURES)
-    assert {drawing.caption for drawing in drawings} == set(CAPTIONS)
+    headings = {plot.heading.split(":")[0] for plot in plots}
+    assert headings == {caption.heading for caption in CAPTIONS.values()}
     words = describe_figure(summary, "settings_time")
     assert "batch fsdp 256 (×4): 5.00 s" in words
     assert "batch tensor 256 (×4): > 65.5 s" in words
@@ -195,7 +201,7 @@ def test_odd_names_of_layouts_do_not_reach_files_and_ids(tmp_path: Path) -> None
     write_study(tmp_path, runs)
     summary = analyse(tmp_path)
     assert name_files(summary) == {"plain": "plain", 'a "b" <i>': "setting2"}
-    source = page.render_page(summary, {})
+    source = page.render_page(make_report(summary), {})
     assert "<i>" not in source
     assert 'a "b" <i>' in Outline(source).text
     print_plain(summary)
@@ -216,7 +222,7 @@ def test_different_devices_leave_samples_alone(tmp_path: Path) -> None:
     shown = " ".join(print_plain(summary).split())
     assert "relative to the best" not in shown
     assert "only samples to target are compared" in shown
-    text = Outline(page.render_page(summary, {})).text
+    text = Outline(page.render_page(make_report(summary), {})).text
     assert "No fastest layout and batch" in text
     assert "1 x TPU v5e (tpu); 1 x cpu (cpu)" in text
 

@@ -76,7 +76,7 @@ def test_bound_on_seconds_takes_crossings_and_whole_censored_runs() -> None:
     crossing = by_seed[2].crossing
     assert crossing is not None
     product = by_seed[0].training_seconds * by_seed[1].training_seconds * crossing.training_seconds
-    shown = text.seconds_at_least(PARTLY, result, "training")
+    shown = text.seconds_at_least(result, "training")
     assert shown == pytest.approx(product ** (1 / 3), rel=1e-12)
 
 

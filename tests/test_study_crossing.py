@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_rl.errors import UserError
-from jax_rl.study.crossing import check_start_score, find_crossing, fit_isotonic, should_stop
+from jax_rl.study.crossing import (
+    CROSSING_RULES,
+    check_start_score,
+    find_crossing,
+    fit_isotonic,
+    locate_crossing,
+    should_stop,
+)
 
 
 def cross(scores, target, *, step=100, start=0):
@@ -71,6 +78,23 @@ def test_stretch_at_the_target_crosses_at_its_first_point():
     assert found.held
     # The mean of 0.8 and 0.6 and 0.7 is 0.7 but for rounding.
     assert cross([0.1, 0.8, 0.6, 0.7], 0.7).samples == pytest.approx(100)
+
+
+def test_rules_of_the_crossing():
+    scores = [0.1, 0.7, 0.3, 0.7, 0.8, 0.9, 0.9]
+    places = {rule: locate_crossing(scores, 0.6, rule=rule) for rule in CROSSING_RULES}
+    grid = [100 * i for i in range(len(scores))]
+    # 0.7 and 0.3 pool to 0.5, so the fit crosses half-way from there to 0.7.
+    assert places["isotonic"].interpolate(grid) == pytest.approx(250)
+    assert places["raw"].interpolate(grid) == 100
+    assert places["confirmed"].interpolate(grid) == 300
+    assert {place.raw for place in places.values()} == {1}
+    # The last two points have not been followed by two others.
+    assert locate_crossing([0.1, 0.2, 0.7, 0.8], 0.6, rule="confirmed") is None
+    assert locate_crossing([0.1, 0.7, 0.8, 0.9], 0.6, rule="confirmed").after == 1
+    assert locate_crossing([0.1, 0.5], 0.6, rule="raw") is None
+    with pytest.raises(UserError, match="known are isotonic, raw, confirmed"):
+        locate_crossing([0.1, 0.7], 0.6, rule="smooth")
 
 
 def test_first_point_above_the_target():

@@ -92,6 +92,11 @@ def test_one_sided():
     assert high.high == pytest.approx(math.exp(0.5 + T_8 * 0.1), rel=1e-6)
 
 
+def test_critical_value_of_several_comparisons_replaces_that_of_one():
+    wide = make_interval(0.5, 2.0, residual_sd=0.1, degrees_of_freedom=8, critical=3.0)
+    assert (wide.low, wide.high) == pytest.approx((math.exp(-0.1), math.exp(1.1)))
+
+
 def test_coverage_is_nominal():
     # 3 seeds x 5 batches, seed effects three times the residual. 2,000 studies put the standard
     # error of a coverage of 0.95 at 0.005; four contrasts of each are averaged.

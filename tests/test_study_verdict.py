@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from study_records import build_cell
 
 from jax_rl.study.batches import compare_arms, fit_study, summarise_arm
+from jax_rl.study.judge import judge_arms
 from jax_rl.study.names import Names
 from jax_rl.study.summary import Arm, Comparison, Interval
 from jax_rl.study.verdict import decide
@@ -52,10 +53,11 @@ def summarise(fit, batch):
     )
 
 
-def judge(cells, clock="training", context=CONTEXT):
+def judge(cells, clock="training", context=CONTEXT, untuned=()):
     fit = fit_one(cells)
     results = [summarise(fit, arm.batch) for arm in fit.censored]
-    return decide(fit, results, names=ALONE, clock=clock, context=context), results
+    verdict = decide(fit, results, names=ALONE, clock=clock, context=context, untuned=untuned)
+    return verdict, results
 
 
 SHAPE = {16: (20_000, 500), 64: (20_000, 1000), 256: (22_000, 2100), 1024: (60_000, 2500)}
@@ -148,8 +150,16 @@ def test_words_of_the_fastest():
     assert verdict.undistinguished == [256]
     assert "The optimum is inside the range of 16 to 1024." in verdict.sentences
     [sentence] = [s for s in verdict.sentences if s.startswith("Every other batch is slower")]
-    assert "no correction is made" in sentence
-    assert "3 comparisons" in sentence
+    assert "in at least 95 % of studies" in sentence
+    # Without noise every interval is its point: 20 / 40, 20 / 10.476, 20 / 24 s the other way up.
+    assert (
+        "95 % interval of the time of 256 over that of 64: 0.52 to 0.52, one of 3 that hold"
+        " together." in verdict.sentences
+    )
+    assert (
+        "Against the reference 64, by intervals that hold together in 95 % of studies, faster: 256;"
+        " slower: 16 and 1024." in verdict.sentences
+    )
 
 
 def test_words_when_the_reference_is_the_fastest():
@@ -174,8 +184,9 @@ def test_optimum_outside_the_range_is_said():
 
 
 def test_set_by_hand():
-    # Time ratio 1.1 against the fastest. With residual sd 0.02 (dof 4) the half width of the log
-    # ratio is 2.776 * 0.02 * sqrt(2/3) = 0.0453 < log 1.1 = 0.0953; with 0.05 it is 0.113 > it.
+    # Time ratio 1.1 against the fastest. Dunnett's one-sided 5 % value for 2 comparisons and 4
+    # degrees of freedom is 2.61. With residual sd 0.02 the bound of the log ratio is
+    # 2.61 * 0.02 * sqrt(2/3) = 0.0426 < log 1.1 = 0.0953 away; with 0.05 it is 0.107 > it.
     for sd, expected in ((0.02, [256]), (0.05, [64, 256])):
         # A Latin square of +-d, 0 has no row or column means: SSR = 6 d^2, variance 1.5 d^2.
         d = sd / math.sqrt(1.5)
@@ -195,6 +206,81 @@ def test_set_by_hand():
     [sentence] = [s for s in verdict.sentences if "cannot be told from the fastest" in s]
     assert sentence.startswith("64 cannot be told from the fastest, 256.")
     assert any("its edge (64) cannot be told from it" in s for s in verdict.sentences)
+
+
+def test_verdicts_by_hand():
+    # The same Latin square: residual sd 0.05, 4 degrees of freedom, so each log ratio to the
+    # reference has standard error 0.05 sqrt(2/3) = 0.0408. Dunnett's two-sided 5 % value for 2
+    # comparisons is 3.31, so a ratio is decided beyond 0.135 = log 1.145; Student's 2.776 for one
+    # comparison would decide it beyond 0.113 = log 1.12.
+    d = 0.05 / math.sqrt(1.5)
+    square = [[d, -d, 0], [0, d, -d], [-d, 0, d]]
+    for ratio, expected in ((1.13, "undecided"), (1.16, "slower"), (1 / 1.16, "faster")):
+        times = {64: 10.0, 256: 10.0 * ratio, 1024: 40.0}
+        cells = [
+            build_cell(batch, seed, samples=1000.0 * time * math.exp(square[i][seed]), rate=1000.0)
+            for i, (batch, time) in enumerate(times.items())
+            for seed in range(3)
+        ]
+        verdict, _ = judge(cells)
+        found = {v.batch: v for v in verdict.against_reference}
+        assert [found[256].verdict, found[1024].verdict] == [expected, "slower"]
+        half = 3.3104 * 0.05 * math.sqrt(2 / 3)
+        assert found[256].time.high == pytest.approx(ratio * math.exp(half), rel=1e-3)
+        own = compare(fit_one(cells), 256, against=64).training_time
+        assert found[256].time.low < own.low < own.high < found[256].time.high
+        if expected == "undecided":
+            assert own.low > 1
+            assert any("slower: 1024; undecided: 256." in s for s in verdict.sentences)
+
+
+def test_one_comparison_needs_no_correction():
+    cells = study({64: (20_000, 1000), 256: (22_000, 1100)}, noise=0.05)
+    verdict, results = judge(cells)
+    [only] = verdict.against_reference
+    own = results[1].against_reference.training_time
+    assert (only.time.low, only.time.high) == pytest.approx((own.low, own.high), rel=1e-5)
+    assert not any("hold together." in s for s in verdict.sentences)
+
+
+def test_censored_arm_is_slower_by_its_bound_or_undecided():
+    verdict, _ = judge(study(SHAPE, noise=0.01, censored={(16, 2), (256, 1)}))
+    found = {v.batch: v for v in verdict.against_reference}
+    assert (found[16].verdict, found[16].time.bound, found[16].time.high) == (
+        "slower",
+        "at least",
+        None,
+    )
+    # By its bound 256 takes half the time, which does not make it faster.
+    assert found[256].verdict == "undecided"
+
+
+def test_no_reference_and_no_degrees_of_freedom_decide_nothing():
+    cells = [cell for cell in study(SHAPE) if cell.batch != 64]
+    assert judge(cells)[0].against_reference == []
+    verdict, _ = judge(study(SHAPE, seeds=1))
+    assert {v.verdict for v in verdict.against_reference} == {"undecided"}
+    assert not any(s.startswith("Against the reference") for s in verdict.sentences)
+
+
+def test_set_keeps_the_best_of_equals():
+    # Five equal arms, 3 seeds: the first is left out of the set in at most 5 % of studies, where
+    # an argmin would leave it out in 80 %.
+    rng = np.random.default_rng(5)
+    kept, argmin = [], []
+    for _ in range(300):
+        cells = [
+            build_cell(b, s, samples=20_000 * math.exp(0.1 * rng.normal()), rate=1000.0)
+            for s in range(3)
+            for b in (16, 32, 64, 128, 256)
+        ]
+        fit = fit_one(cells)
+        judgement = judge_arms(fit, fit.complete, reference=Arm("replicated", 64), clock="training")
+        kept.append(Arm("replicated", 16) in judgement.near)
+        argmin.append(judgement.fastest == Arm("replicated", 16))
+    # Four standard errors of a share of 0.95 over 300 studies are 0.05.
+    assert 0.90 <= np.mean(kept) < 0.99
+    assert np.mean(argmin) < 0.3
 
 
 def test_one_seed_has_estimates_and_no_intervals():
@@ -284,3 +370,17 @@ def test_printed_factors_multiply(log_samples, log_throughput):
     digits = len(time[1].split(".")[1]) if time and "." in time[1] else 0 if time else 2
     assert abs(exact - factor) <= 0.5 * 10**-digits + 1e-6
     assert float(found[3]) == pytest.approx(samples, rel=0.05)
+
+
+def test_an_arm_whose_best_rate_is_at_the_edge_stays_undecided():
+    effects = {16: (20_000, 500), 64: (20_000, 2000), 256: (30_000, 500)}
+    cells = study(effects, noise=0.01)
+    words = [one.verdict for one in judge(cells)[0].against_reference]
+    assert words == ["slower", "slower"]
+    opened, _ = judge(cells, untuned=[Arm("replicated", 256)])
+    assert [one.verdict for one in opened.against_reference] == ["slower", "undecided"]
+    assert [arm.batch for arm in opened.arms] == [64, 256]
+    assert any("at the edge of those tried" in line for line in opened.sentences)
+    # What is compared with an open reference is open.
+    every, _ = judge(cells, untuned=[Arm("replicated", 64)])
+    assert [one.verdict for one in every.against_reference] == ["undecided", "undecided"]

@@ -39,6 +39,7 @@ TABLE = ThroughputTable(
     versions={"jax": "0.10.2"},
     points=(POINT,),
     replayed="runs/first",
+    replayed_share=0.8,
     notes=("a note",),
 )
 
@@ -56,8 +57,11 @@ def test_a_field_that_was_added_later_has_its_default(tmp_path: Path) -> None:
     write_throughput(TABLE, file)
     data = json.loads(file.read_text())
     del data["points"][0]["by_progress"]
+    del data["replayed_share"]
     file.write_text(json.dumps(data))
-    (point,) = read_throughput(file).points
+    table = read_throughput(file)
+    assert table.replayed_share is None
+    (point,) = table.points
     assert point.by_progress == ()
     assert point.notes == ("one", "two")
 

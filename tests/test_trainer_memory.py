@@ -121,6 +121,13 @@ def test_a_kl_term_keeps_the_reference() -> None:
     assert memory.reference == memory.weights
 
 
+def test_units_of_several_microbatches_are_one_more_gradient() -> None:
+    measured = change(TINY, measure={"noise_scale": True})  # 4 rows of groups of 8
+    assert plan(measured).gradients == 3 * plan(TINY).weights
+    whole = change(measured, batch={"microbatch": 8})
+    assert plan(whole).gradients == 2 * plan(TINY).weights
+
+
 def test_bfloat16_halves_what_is_in_use_alone() -> None:
     half, whole = plan(change(SMALL, model={"compute_dtype": "bfloat16"})), plan(SMALL)
     for name in ("sampler", "cache", "in_use"):

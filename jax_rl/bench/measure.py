@@ -33,6 +33,7 @@ from jax_rl.trainer.fit import (
 )
 from jax_rl.trainer.host import describe_versions, keep_freed_memory, peak_memory_bytes
 from jax_rl.trainer.loop import Loop
+from jax_rl.trainer.policy import resolve_model
 from jax_rl.trainer.position import Position, Schedule
 from jax_rl.trainer.programs import Compiler, Programs, abstract_state, compile_programs
 from jax_rl.trainer.progress import ProgressLine
@@ -94,7 +95,7 @@ def run_bench(
         points: list[ThroughputPoint] = []
         for number, request in enumerate(requests, 1):
             points.append(bench.measure(request, f"[{number}/{len(requests)}] {request.label}"))
-            table = _make_table(config, points, replay="" if replay is None else str(replay))
+            table = _make_table(config, points, recorded, path=str(replay or ""))
             if channel.index == 0 and bench.mapped:
                 write_throughput(table, Path(directory) / BENCH_FILE)
     if not bench.mapped:
@@ -219,20 +220,24 @@ class _Bench:
             raise _MisfitError(str(told)) if self._channel.count == 1 else told from None
 
 
-def _make_table(config: Config, points: Sequence[ThroughputPoint], replay: str) -> ThroughputTable:
+def _make_table(
+    config: Config, points: Sequence[ThroughputPoint], replay: Replay | None, *, path: str
+) -> ThroughputTable:
+    """The table so far; its configuration has the shape of the checkpoint, as a run's has."""
     devices = take_devices(config.run.devices)
     return ThroughputTable(
         kind="measured",
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        config=config_to_dict(config),
+        config=config_to_dict(resolve_model(config)[0]),
         platform=devices[0].platform,
         device_kind=devices[0].device_kind,
         device_count=len(devices),
         process_count=jax.process_count(),
         versions=describe_versions(),
         points=tuple(points),
-        replayed=replay,
-        notes=tuple(_write_notes(config, devices[0].platform, replay)),
+        replayed=path,
+        replayed_share=replay.share if replay else None,
+        notes=tuple(_write_notes(config, devices[0].platform, path)),
     )
 
 
@@ -244,10 +249,11 @@ def _write_notes(config: Config, platform: str, replay: str) -> Iterator[str]:
     )
     if replay:
         yield (
-            f"response lengths are drawn from those of {replay}, by sample id; the ten tenths of"
-            " its samples count alike, and a rate is rollouts over the time that all of them take."
-            " Each length is drawn by itself and even inside its bin, where those of a run's group"
-            " are alike and truncated ones lie at the limit: the longest of a wave may differ"
+            f"response lengths are those of {replay}, dealt out anew; the ten tenths of its"
+            " samples count alike, and a rate is rollouts over the time that all of them take."
+            " Lengths are known by bins of a 32nd of the limit, and those of a group, which are"
+            " alike in a run, are not kept together: with several waves the longest of each may"
+            " differ"
         )
     else:
         yield "response lengths are those of the policy that training starts from, as it learns"

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from jax_rl.config import Config
+from jax_rl.config_compare import find_difference
 from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
 from jax_rl.hosts.channel import Channel
 from jax_rl.records import FILE_NAME, Iteration, RunRecord
+from jax_rl.study.cells import make_cell
 from jax_rl.trainer.directory import read_shared_run
-from jax_rl.trainer.lengths import LENGTH_BINS, find_length_bins
+from jax_rl.trainer.lengths import find_length_bins
 from jax_rl.trainer.policy import resolve_model
 
 PARTS = 10
@@ -46,10 +48,9 @@ _FREE = ("model.checkpoint", "model.padded_vocab", "model.remat")
 class Replay:
     """The lengths of a run, iteration by iteration."""
 
-    batch: int  # rollouts of each of the run's iterations
-    counts: np.ndarray  # [iterations, LENGTH_BINS] responses in each bin of lengths
-    limit: int  # task.max_response_length
+    lengths: np.ndarray  # [iterations, batch] int32, ascending in each iteration
     seed: int
+    share: float | None = None  # of the run's samples, at which it met its target
 
     def part_of(self, iteration: int) -> int:
         """The tenth of the run that an iteration of the measurement takes (0 for the first)."""
@@ -59,54 +60,80 @@ class Replay:
         """The place in the run, in [0, 1), that an iteration of the measurement takes."""
         return (self.part_of(iteration) + (0.5 + iteration // PARTS * _GOLDEN) % 1.0) / PARTS
 
-    def count_at(self, progress: float, batch: int) -> np.ndarray:
-        """Responses in each bin [LENGTH_BINS], of as many iterations as fill the batch.
+    def gather(self, progress: float, batch: int) -> np.ndarray:
+        """The lengths [n] of as many of the run's iterations as fill the batch.
 
         Args:
           progress: share of the run's samples, the middle of the iterations taken.
           batch: rollouts that the lengths are for.
         """
-        total = len(self.counts)
-        taken = min(-(-batch // self.batch), total)
+        total, each = self.lengths.shape
+        taken = min(-(-batch // each), total)
         first = min(max(round(progress * total - taken / 2), 0), total - taken)
-        summed: np.ndarray = self.counts[first : first + taken].sum(axis=0)
-        return summed
+        return self.lengths[first : first + taken].ravel()
 
     def draw(self, first_group: int, *, prompts: int, group: int) -> np.ndarray:
         """Lengths [prompts x group] int32 of the iteration that begins with `first_group`.
 
-        The number behind a rollout's length depends on the seed and its sample id alone.
+        They are dealt out and not drawn anew: a batch of the run's size has exactly the lengths
+        that the run's had, the longest too, which a wave's decode loop waits for.
 
         Args:
           first_group: of the iteration; a multiple of `prompts`.
           prompts: of each iteration.
           group: rollouts per prompt.
         """
-        numbers = np.concatenate(
-            [
-                np.random.default_rng((self.seed, first_group + row)).random(group)
-                for row in range(prompts)
-            ]
-        )
-        progress = self.find_progress(first_group // prompts)
-        return invert_counts(self.count_at(progress, prompts * group), numbers, self.limit)
+        batch = prompts * group
+        found = self.gather(self.find_progress(first_group // prompts), batch)
+        # Only a batch larger than the whole run takes a length more than once.
+        repeated = np.tile(found, -(-batch // len(found)))
+        return np.random.default_rng((self.seed, first_group)).permutation(repeated)[:batch]
 
 
-def invert_counts(counts: np.ndarray, numbers: np.ndarray, limit: int) -> np.ndarray:
-    """Lengths [n] int32 by the inverse of the cumulative distribution, level inside each bin.
+def spread_counts(
+    counts: np.ndarray, *, limit: int, truncated: int = 0, steps: int = 0, tokens: int = 0
+) -> np.ndarray:
+    """The lengths [n] int32, ascending, that a histogram stands for.
+
+    Those of a bin are spread evenly over it; truncated responses have the length of the limit,
+    the longest of all is as long as the decode loop, and all together have the tokens, as far as
+    their bins allow it.
 
     Args:
-      counts: [LENGTH_BINS] responses in each bin; not all 0.
-      numbers: [n] in [0, 1).
+      counts: [LENGTH_BINS] responses in each bin; n in all, not 0.
       limit: the longest length.
+      truncated: responses that were cut at it.
+      steps: of the decode loop, if one wave had them all; 0: not known.
+      tokens: of all of them; 0: not known.
     """
     bins = find_length_bins(limit)
-    sizes = np.bincount(bins, minlength=LENGTH_BINS)
-    masses = counts[bins] / sizes[bins]  # [limit]
-    ends = np.cumsum(masses)
-    places = np.searchsorted(ends, numbers * ends[-1], side="right")
-    # Rounding may leave a number at the last end, where the last length with a mass is right.
-    return (np.minimum(places, np.flatnonzero(masses)[-1]) + 1).astype(np.int32)
+    places = np.repeat(np.arange(len(counts)), counts)  # of each response, ascending
+    low = np.searchsorted(bins, places) + 1
+    high = np.searchsorted(bins, places, side="right")
+    if truncated:
+        low[-truncated:] = high[-truncated:]
+    if steps and bins[steps - 1] == places[-1]:
+        high = np.minimum(high, steps)
+        low[-1] = steps
+    starts = np.searchsorted(places, places)
+    inside = (np.arange(len(places)) - starts + 0.5) / counts[places]
+    lengths = low + (inside * (high - low + 1)).astype(int)
+    if tokens:
+        _match_total(lengths, low, high, total=tokens)
+    return np.sort(lengths).astype(np.int32)
+
+
+def _match_total(lengths: np.ndarray, low: np.ndarray, high: np.ndarray, *, total: int) -> None:
+    """Moves lengths one by one within their limits, in place, until they have this sum."""
+    missing = total - int(lengths.sum())
+    step = 1 if missing > 0 else -1
+    while missing:
+        room = np.flatnonzero((lengths + step >= low) & (lengths + step <= high))
+        if not room.size:
+            return
+        chosen = room[:: max(1, len(room) // abs(missing))][: abs(missing)]
+        lengths[chosen] += step
+        missing -= step * len(chosen)
 
 
 def read_replay(run: Path, config: Config, *, channel: Channel) -> Replay:
@@ -125,12 +152,37 @@ def read_replay(run: Path, config: Config, *, channel: Channel) -> Replay:
     resolved, _ = resolve_model(config)
     _check_same(record, config_to_dict(resolved), run)
     _check_kept(record.iterations, run)
+    one_wave = record.start.batch_plan.get("waves", 1) == 1
     return Replay(
-        batch=int(record.start.config["batch"]["size"]),
-        counts=np.array([event.length_counts for event in record.iterations]),
-        limit=config.task.max_response_length,
+        lengths=np.array(
+            [
+                _read_lengths(event, config.task.max_response_length, one_wave=one_wave)
+                for event in record.iterations
+            ]
+        ),
         seed=config.run.seed,
+        share=_find_share(record, run),
     )
+
+
+def _read_lengths(event: Iteration, limit: int, *, one_wave: bool) -> np.ndarray:
+    counts = np.asarray(event.length_counts)
+    return spread_counts(
+        counts,
+        limit=limit,
+        truncated=round(event.truncated * int(counts.sum())),
+        steps=event.decode_steps if one_wave else 0,
+        tokens=event.tokens,
+    )
+
+
+def _find_share(record: RunRecord, run: Path) -> float | None:
+    """How much of its samples the run took to its target; None if it did not reach it."""
+    try:
+        crossing = make_cell(record, run.name, 1).crossing
+    except UserError:  # a policy that starts above its target has no way to it
+        return None
+    return None if crossing is None else crossing.samples / record.iterations[-1].samples
 
 
 def _check_is_run(run: Path, channel: Channel) -> None:
@@ -154,15 +206,10 @@ def _check_kept(iterations: Sequence[Iteration], run: Path) -> None:
 
 def _check_same(record: RunRecord, mine: dict[str, Any], run: Path) -> None:
     """Refuses a run of another experiment, naming the first thing that differs."""
-    defaults = config_to_dict(Config())
-    for name in _SAME:
-        table, _, field = name.partition(".")
-        for key in [field] if field else mine[table]:
-            # A run from before a setting existed had what is its default now.
-            was = record.start.config.get(table, {}).get(key, defaults[table][key])
-            if was != mine[table][key] and f"{table}.{key}" not in _FREE:
-                raise UserError(
-                    f"{run}: {table}.{key} was {was!r} there and is {mine[table][key]!r} here;"
-                    " lengths are only replayed where task, lengths, group, updates, model and"
-                    " objective are the run's"
-                )
+    found = find_difference(record.start.config, mine, names=_SAME, free=_FREE)
+    if found is not None:
+        raise UserError(
+            f"{run}: {found.field} was {found.first!r} there and is {found.second!r} here;"
+            " lengths are only replayed where task, lengths, group, updates, model and"
+            " objective are the run's"
+        )

@@ -2,13 +2,16 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from jax_rl.commands.base import DETECTED, Hosts, choose_directory, split_names
 from jax_rl.config import Config
 from jax_rl.config_checks import validate
+
+if TYPE_CHECKING:
+    from jax_rl.study.answers import Wishes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Study:
 
     The same as `jax_rl.run_study(config, directory)` and then `jax_rl.build_report(directory)`.
     A study that was stopped continues where it was; one that is finished only has its report
-    rebuilt.
+    rebuilt. Several workers may share one: each run has a lock, so that it is made once.
     """
 
     source: Annotated[Positional[str], arg(metavar="CONFIG")]
@@ -64,19 +67,29 @@ class Study:
     """Short for --run.layout."""
     layouts: str | None = None
     """Short for --study.layouts, with commas between them: fsdp,tensor."""
+    cell: str = ""
+    """i/n, for a job of an array: make the runs i, i + n, i + 2n, ... alone, and no report."""
+    steal: bool = False
+    """Also make runs that another host has begun; only when it is known to be dead."""
     hosts: Annotated[Hosts, arg(name="")] = DETECTED
 
     def run(self) -> None:
         from jax_rl.hosts.channel import open_channel
-        from jax_rl.study.sweep import run_study
+        from jax_rl.sweep.part import Part
+        from jax_rl.sweep.run import run_study
 
         config = _apply_layouts(_apply_layout(self.config, self.layout), self.layouts)
         validate(config, study=True)
+        part = Part.parse(self.cell) if self.cell else Part()
         directory = choose_directory(self.dir, self.source)
         self.hosts.connect()
         with open_channel() as channel:
-            run_study(config, directory, channel=channel)
-            if channel.index == 0:
+            run_study(config, directory, part=part, steal=self.steal, channel=channel)
+            if channel.index != 0:
+                return
+            if self.cell:
+                print(f"the report, when all runs are there: jax-rl report {directory}")
+            else:
                 _show_report(directory)
 
     def explain_interrupt(self) -> str:
@@ -111,14 +124,25 @@ class Trace:
 class Report:
     """Rebuild the tables, the figures and the page of a study from its records alone.
 
-    The same as `jax_rl.build_report(directory)`.
+    The same as `jax_rl.build_report(directory, wishes)`. With tables of throughput, as bench and
+    plan write them, the samples to target of the study are combined with other hardware.
     """
 
     directory: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a study."""
+    throughput: tuple[Path, ...] = ()
+    """Files of bench (bench.json) or plan (plan.json): its batches on that hardware."""
+    price: float | None = None
+    """Price of one device for one hour; left out, costs are device-hours alone."""
+    currency: str = "USD"
+    """Of the price."""
 
     def run(self) -> None:
-        _show_report(self.directory)
+        from jax_rl.study.answers import Wishes
+        from jax_rl.study.cost import make_price
+
+        price = None if self.price is None else make_price(self.price, self.currency)
+        _show_report(self.directory, Wishes(price=price, throughput=self.throughput))
 
     def explain_interrupt(self) -> str:
         return "the records are as they were; the same command starts again"
@@ -137,11 +161,11 @@ def _apply_layouts(config: Config, layouts: str | None) -> Config:
     return dataclasses.replace(config, study=study)
 
 
-def _show_report(directory: Path) -> None:
-    from jax_rl.report.build import build_report
+def _show_report(directory: Path, wishes: "Wishes | None" = None) -> None:
+    from jax_rl.report.build import report_study
     from jax_rl.report.table import print_table
-    from jax_rl.study.analyse import analyse
+    from jax_rl.study.answers import NO_WISHES
 
-    page = build_report(directory)
-    print_table(analyse(directory))
+    summary, page = report_study(directory, wishes or NO_WISHES)
+    print_table(summary)
     print(f"report: {page}")

@@ -139,6 +139,43 @@ class Export:
         return f"{self.directory} is only there once it is complete; the same command starts again"
 
 
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """Split the noise of a run's gradient: between prompts, and within them.
+
+    The same as `jax_rl.probe(run)`. Takes the gradients of two independent groups for each of the
+    next prompts at the newest checkpoint, whose weights stay as they are; writes probe.json.
+    """
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Directory of a run."""
+    prompts: int = 128
+    """Prompts, each with two groups of batch.group rollouts; the errors are taken over them."""
+    seed: int | None = None
+    """Seed of prompts and sampling; the run's own if left out."""
+    layout: str | None = None
+    """How the weights lie on the devices that are here; the run's own if left out."""
+    devices: int | None = None
+    """Devices used, 0 for all; as in the run if left out."""
+    output: Path | None = None
+    """File of the result; probe.json in the run's directory if left out."""
+
+    def run(self) -> None:
+        from jax_rl.evaluation.probe import probe
+
+        probe(
+            self.run_directory,
+            prompts=self.prompts,
+            seed=self.seed,
+            layout=self.layout,
+            devices=self.devices,
+            output=self.output,
+        )
+
+    def explain_interrupt(self) -> str:
+        return "nothing was written"
+
+
 def leave_model_open(config: Config) -> Config:
     """The configuration of a policy whose model comes from a directory named on the line."""
     numerics = ModelConfig(compute_dtype=config.model.compute_dtype, remat=config.model.remat)

@@ -4,7 +4,6 @@ What a row weighs is fixed from the whole minibatch before it is cut; gradients 
 microbatches are sums, so that every cut gives the same update.
 """
 
-import dataclasses
 from functools import partial
 
 import jax
@@ -12,35 +11,21 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from jax_rl.config import ModelConfig, ObjectiveConfig, OptimizerConfig
-from jax_rl.learner.advantages import estimate_advantages, tied_groups
-from jax_rl.learner.denominators import row_weights
+from jax_rl.config import ModelConfig, OptimizerConfig
 from jax_rl.learner.kl import find_kl_estimator
 from jax_rl.learner.metrics import Max, Mean, Metrics, pool
+from jax_rl.learner.noise import squared_norm
 from jax_rl.learner.objectives import find_objective
-from jax_rl.mesh.layout import Layout
+from jax_rl.learner.rows import Rows, cut_rows, weigh_rows
+from jax_rl.learner.spec import LearnerSpec
 from jax_rl.model.distribution import score_tokens
 from jax_rl.model.forward import forward, head_in_use
 from jax_rl.model.weights import Weights, decay_mask
 from jax_rl.sampler.generate import Rollouts
+from jax_rl.units import count_unit_rows, count_units
 
 SCORE_CHUNK = 256
 """Response tokens whose logits exist at once."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LearnerSpec:
-    """What is fixed when the learner is compiled."""
-
-    model: ModelConfig
-    layout: Layout
-    objective: ObjectiveConfig
-    optimizer: OptimizerConfig
-    group: int
-    updates: int
-    microbatch: int
-    max_prompt_length: int
-    max_response_length: int
 
 
 @struct.dataclass
@@ -50,19 +35,6 @@ class TrainState:
     weights: Weights
     optimizer: optax.OptState
     update: jax.Array  # [] int32, updates made
-
-
-@struct.dataclass
-class _Rows:
-    """One minibatch or microbatch, all leaves [n, ...]."""
-
-    tokens: jax.Array  # [n, p + t]
-    starts: jax.Array  # [n]
-    lengths: jax.Array  # [n], 0 for a row that is not counted
-    old_log_probs: jax.Array  # [n, t]
-    reference_log_probs: jax.Array | None  # [n, t]
-    advantages: jax.Array  # [n]
-    weights: jax.Array  # [n], weight of the row's summed token loss
 
 
 def make_optimizer(config: OptimizerConfig, model: ModelConfig) -> optax.GradientTransformation:
@@ -107,11 +79,11 @@ def update(
     Returns:
       the new state and the iteration's metrics.
     """
-    rows, metrics = _weigh_rows(rollouts, rewards, valid, reference_log_probs, spec)
-    minibatches = _cut(rows, spec.updates, spec.layout)
+    rows, metrics = weigh_rows(rollouts, rewards, valid, reference_log_probs, spec)
+    minibatches = cut_rows(rows, spec.updates, spec.layout)
 
     def step(
-        state: TrainState, inputs: tuple[_Rows, jax.Array, jax.Array]
+        state: TrainState, inputs: tuple[Rows, jax.Array, jax.Array]
     ) -> tuple[TrainState, Metrics]:
         minibatch, rate, first = inputs
         return _apply_minibatch(state, minibatch, rate, first, temperature, spec)
@@ -121,68 +93,9 @@ def update(
     return state, {**metrics, **pool(stacked)}
 
 
-def _weigh_rows(
-    rollouts: Rollouts,
-    rewards: jax.Array,
-    valid: jax.Array,
-    reference_log_probs: jax.Array | None,
-    spec: LearnerSpec,
-) -> tuple[_Rows, Metrics]:
-    """Advantages of all groups, and each row's weight inside its minibatch."""
-    objective, group = spec.objective, spec.group
-    whole = jax.sharding.PartitionSpec(None)
-    split = spec.layout.compute_spec(("batch",))
-    lengths = jax.sharding.reshard(rollouts.lengths, whole)
-    ended = jax.sharding.reshard(rollouts.ended, whole)
-    by_group = (rewards.reshape(-1, group), valid.reshape(-1, group))
-    advantages = estimate_advantages(objective.advantage, *by_group).reshape(-1)
-    tied = tied_groups(*by_group)
-    counted = valid
-    if objective.mask_truncated:
-        counted = counted & ended
-    if not objective.count_tied_groups:
-        counted = counted & ~jnp.repeat(tied, group)
-    counted_lengths = jnp.where(counted, lengths, 0)
-    weigh = partial(
-        row_weights,
-        objective.denominator,
-        group=group,
-        max_response_length=spec.max_response_length,
-    )
-    weights = jax.vmap(lambda n, c: weigh(mask_lengths=n, counted=c))(
-        counted_lengths.reshape(spec.updates, -1), counted.reshape(spec.updates, -1)
-    ).reshape(-1)
-    rows = _Rows(
-        tokens=rollouts.tokens,
-        starts=rollouts.starts,
-        lengths=jax.sharding.reshard(counted_lengths, split),
-        old_log_probs=rollouts.log_probs,
-        reference_log_probs=reference_log_probs,
-        advantages=jax.sharding.reshard(advantages, split),
-        weights=jax.sharding.reshard(weights, split),
-    )
-    everything = jnp.ones_like(valid)
-    return rows, {
-        "reward": Mean.of(rewards, valid),
-        "counted": Mean.of(counted.astype(jnp.float32), everything),
-        "tied_groups": Mean.of(tied.astype(jnp.float32), jnp.ones_like(tied)),
-    }
-
-
-def _cut(rows: _Rows, parts: int, layout: Layout) -> _Rows:
-    """Rows [n, ...] as [parts, n / parts, ...], in global order and each part over all shards."""
-
-    def cut(array: jax.Array) -> jax.Array:
-        axes = (None, "batch", *(None for _ in array.shape[1:]))
-        shape = (parts, array.shape[0] // parts, *array.shape[1:])
-        return jnp.reshape(array, shape, out_sharding=layout.compute_spec(axes))
-
-    return jax.tree.map(cut, rows)
-
-
 def _apply_minibatch(
     state: TrainState,
-    minibatch: _Rows,
+    minibatch: Rows,
     rate: jax.Array,
     first: jax.Array,
     temperature: jax.Array,
@@ -212,27 +125,66 @@ def _apply_minibatch(
 
 
 def minibatch_gradients(
-    weights: Weights, minibatch: _Rows, temperature: jax.Array, spec: LearnerSpec
+    weights: Weights, minibatch: Rows, temperature: jax.Array, spec: LearnerSpec
 ) -> tuple[Weights, Metrics]:
     """Gradient of the minibatch's loss, and metrics, summed over its microbatches."""
-    parts = _cut(minibatch, minibatch.lengths.shape[0] // spec.microbatch, spec.layout)
-    differentiate = jax.value_and_grad(_sum_loss, has_aux=True)
-
-    def accumulate(total: Weights, microbatch: _Rows) -> tuple[Weights, Metrics]:
-        (loss, metrics), gradients = differentiate(weights, microbatch, temperature, spec)
-        metrics["loss"] = Mean(loss, jnp.float32(0.0))
-        return jax.tree.map(jnp.add, total, gradients), metrics
-
-    gradients, stacked = jax.lax.scan(accumulate, jax.tree.map(jnp.zeros_like, weights), parts)
-    metrics = pool(stacked)
+    sum_parts = _sum_units if spec.measure_noise else sum_microbatches
+    gradients, metrics = sum_parts(weights, minibatch, temperature, spec)
     loss = metrics["loss"]
     assert isinstance(loss, Mean)
     metrics["loss"] = Mean(loss.total, jnp.float32(1.0))
+    if spec.measure_noise:
+        metrics["minibatch_norm_squared"] = Mean(squared_norm(gradients), jnp.float32(1.0))
+    return gradients, metrics
+
+
+def _sum_units(
+    weights: Weights, minibatch: Rows, temperature: jax.Array, spec: LearnerSpec
+) -> tuple[Weights, Metrics]:
+    """The same sum by independent units, whose squared norms are among the metrics."""
+    rows = minibatch.lengths.shape[0]
+    units = count_units(rows, spec.microbatch, spec.group)
+    whole = count_unit_rows(spec.microbatch, spec.group) == spec.microbatch
+    # A unit of one microbatch needs no sum of its own, which would be another copy of the weights.
+    sum_unit = _differentiate if whole else sum_microbatches
+
+    def accumulate(total: Weights, unit: Rows) -> tuple[Weights, Metrics]:
+        gradients, metrics = sum_unit(weights, unit, temperature, spec)
+        squared = units**2 * squared_norm(gradients)
+        metrics["unit_norm_squared"] = Mean(squared, jnp.float32(1.0))
+        return jax.tree.map(jnp.add, total, gradients), metrics
+
+    parts = cut_rows(minibatch, units, spec.layout)
+    gradients, stacked = jax.lax.scan(accumulate, jax.tree.map(jnp.zeros_like, weights), parts)
+    return gradients, pool(stacked)
+
+
+def sum_microbatches(
+    weights: Weights, rows: Rows, temperature: jax.Array, spec: LearnerSpec
+) -> tuple[Weights, Metrics]:
+    """Gradient of these rows' part of the loss, and metrics, a microbatch at a time."""
+    parts = cut_rows(rows, rows.lengths.shape[0] // spec.microbatch, spec.layout)
+
+    def accumulate(total: Weights, microbatch: Rows) -> tuple[Weights, Metrics]:
+        gradients, metrics = _differentiate(weights, microbatch, temperature, spec)
+        return jax.tree.map(jnp.add, total, gradients), metrics
+
+    gradients, stacked = jax.lax.scan(accumulate, jax.tree.map(jnp.zeros_like, weights), parts)
+    return gradients, pool(stacked)
+
+
+def _differentiate(
+    weights: Weights, microbatch: Rows, temperature: jax.Array, spec: LearnerSpec
+) -> tuple[Weights, Metrics]:
+    """Gradient of a microbatch's part of the loss, and metrics with the loss's sum among them."""
+    differentiate = jax.value_and_grad(_sum_loss, has_aux=True)
+    (loss, metrics), gradients = differentiate(weights, microbatch, temperature, spec)
+    metrics["loss"] = Mean(loss, jnp.float32(0.0))
     return gradients, metrics
 
 
 def _sum_loss(
-    weights: Weights, rows: _Rows, temperature: jax.Array, spec: LearnerSpec
+    weights: Weights, rows: Rows, temperature: jax.Array, spec: LearnerSpec
 ) -> tuple[jax.Array, Metrics]:
     """This microbatch's part of the minibatch's loss."""
     objective = spec.objective
@@ -294,8 +246,8 @@ def score_rollouts(
     """Log-probabilities [n, t] of rollouts under other weights, a microbatch at a time."""
     rows = rollouts.lengths.shape[0]
     zeros = jnp.zeros_like(rollouts.lengths, jnp.float32)
-    parts = _cut(
-        _Rows(
+    parts = cut_rows(
+        Rows(
             rollouts.tokens,
             rollouts.starts,
             rollouts.lengths,

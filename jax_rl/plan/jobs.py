@@ -148,7 +148,8 @@ def _find_largest(points: Sequence[Point]) -> dict[tuple[Any, ...], Point]:
     """Of the points whose updates differ in the turns of one loop alone, the largest batch."""
     largest: dict[tuple[Any, ...], Point] = {}
     for point in sorted(points, key=lambda point: point.plan.size):
-        if point.plan.accumulation > 1:
+        # Norms of units put a loop within the loop, and leave the smallest batches out.
+        if point.plan.accumulation > 1 and not point.config.measure.noise_scale:
             largest[_cut(point)] = point
     return largest
 

@@ -4,38 +4,57 @@ from pathlib import Path
 
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME
+from jax_rl.report.contents import list_sections, make_report
 from jax_rl.report.drawings import save_figures
+from jax_rl.report.exports import save_tables
+from jax_rl.report.markdown import render_markdown
 from jax_rl.report.page import render_page
-from jax_rl.study.analyse import STUDY_FILE, analyse, write_summary
+from jax_rl.study.analyse import analyse, write_summary
+from jax_rl.study.answers import NO_WISHES, Wishes
+from jax_rl.study.material import STUDY_FILE
 from jax_rl.study.summary import StudySummary
 
 PAGE_NAME = "report.html"
+MARKDOWN_NAME = "report.md"
 
 
-def build_report(directory: Path) -> Path:
-    """Rebuilds summary.json, figures/ and report.html of a study from its records alone.
+def build_report(directory: Path, wishes: Wishes = NO_WISHES) -> Path:
+    """Rebuilds summary.json, report.html, report.md, figures/ and tables/ from records alone.
 
     The same records give the same bytes. An unfinished study gives a report that says what is
     missing.
+
+    Args:
+      directory: of the study.
+      wishes: a price of device-hours, throughput of other hardware.
 
     Returns:
       The path of report.html.
 
     Raises:
-      UserError: the directory is not that of a study, or no run of it has a record.
+      UserError: the directory is not that of a study, no run of it has a record, or a table of
+        throughput belongs to another experiment.
     """
+    return report_study(directory, wishes)[1]
+
+
+def report_study(directory: Path, wishes: Wishes = NO_WISHES) -> tuple[StudySummary, Path]:
+    """The same; returns what the report shows besides its path."""
     directory = Path(directory)
     check_study(directory)
-    summary = analyse(directory)
+    summary = analyse(directory, wishes)
     write_summary(summary, directory)
-    return write_report(summary, directory)
+    return summary, write_report(summary, directory)
 
 
 def write_report(summary: StudySummary, directory: Path) -> Path:
-    """Writes figures/NAME.svg, figures/NAME.png and report.html; returns the page's path."""
-    figures = save_figures(summary, directory / "figures")
+    """Writes the page, the Markdown, each figure and each table; returns the page's path."""
+    report = make_report(summary, list_sections(summary))
+    figures = save_figures(report.plots, directory / "figures")
+    save_tables(report.tables, directory / "tables")
     page = directory / PAGE_NAME
-    page.write_text(render_page(summary, figures), encoding="utf-8")
+    page.write_text(render_page(report, figures), encoding="utf-8")
+    (directory / MARKDOWN_NAME).write_text(render_markdown(report), encoding="utf-8")
     return page
 
 

@@ -93,7 +93,7 @@ def describe_figure(summary: StudySummary, name: str) -> str:
     def show_time(result: BatchResult) -> str:
         if result.training_time is not None:
             return text.format_duration(result.training_time)
-        return f"> {text.format_duration(text.seconds_at_least(summary, result, 'training'))}"
+        return f"> {text.format_duration(text.seconds_at_least(result, 'training'))}"
 
     describe: Callable[[BatchResult], str] = {
         "samples": show_samples,

@@ -202,7 +202,7 @@ def _draw_times(axes: "Axes", summary: StudySummary) -> None:
         means: list[tuple[BatchResult, float | None, float | None]] = []
         for result in summary.batches:
             exact = result.training_time if clock == "training" else result.elapsed_time
-            bound = text.seconds_at_least(summary, result, clock)
+            bound = text.seconds_at_least(result, clock)
             means.append((result, exact and exact / length, bound and bound / length))
         here = marks.draw_means(axes, means, color=color, marker=marker, style=style)
         drawn += here

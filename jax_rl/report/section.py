@@ -2,8 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Drawing:
     heading: str
     reading: str  # how to read it
     description: str  # what a screen reader says
-    draw: Callable[[Axes], None]
+    draw: Callable[["Axes"], None]
 
 
 @dataclasses.dataclass(frozen=True)

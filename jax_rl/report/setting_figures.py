@@ -36,7 +36,7 @@ def draw_settings_time(summary: StudySummary) -> "Figure":
     )
 
     def mean(view: StudySummary, result: BatchResult) -> tuple[float | None, float | None]:
-        bound = text.seconds_at_least(view, result, "training")
+        bound = text.seconds_at_least(result, "training")
         exact = result.training_time
         return exact and exact / length, bound and bound / length
 

@@ -86,11 +86,11 @@ def list_grids(summary: StudySummary) -> list[Grid]:
     if len(list_devices(summary)) > 1:
         return [samples]
     length, symbol = text.choose_time_unit(
-        text.seconds_at_least(summary, result, "training") for result in summary.batches
+        text.seconds_at_least(result, "training") for result in summary.batches
     )
 
     def show_time(result: BatchResult) -> str:
-        bound = text.seconds_at_least(summary, result, "training")
+        bound = text.seconds_at_least(result, "training")
         exact = result.training_time
         return text.format_to_target(exact and exact / length, bound and bound / length)
 

@@ -17,13 +17,13 @@ Rows = list[list[str]]
 def target_rows(summary: StudySummary) -> tuple[list[str], Rows]:
     """Header and rows of what each batch needed to reach the target."""
     length, symbol = text.choose_time_unit(
-        text.seconds_at_least(summary, result, "elapsed") for result in summary.batches
+        text.seconds_at_least(result, "elapsed") for result in summary.batches
     )
     header = ["batch", "rate", "seeds at target", "samples to target", "updates", "rollouts/s"]
     header += [f"training time, {symbol}", f"elapsed time, {symbol}"]
 
     def show_time(result: BatchResult, seconds: float | None, clock: str) -> str:
-        bound = text.seconds_at_least(summary, result, clock)
+        bound = text.seconds_at_least(result, clock)
         return text.format_to_target(
             None if seconds is None else seconds / length,
             None if bound is None else bound / length,

@@ -132,12 +132,13 @@ def clock_seconds(cell: Cell, clock: str) -> float:
     return source.training_seconds if clock == "training" else source.elapsed_seconds
 
 
-def seconds_at_least(summary: StudySummary, result: BatchResult, clock: str) -> float | None:
+def seconds_at_least(result: BatchResult, clock: str) -> float | None:
     """Geometric mean of the seconds to the target, censored runs at the length they had."""
-    seconds = [clock_seconds(cell, clock) for cell in cells_of(summary, result)]
-    if not seconds or min(seconds) <= 0:
-        return None
-    return math.exp(math.fsum(math.log(value) for value in seconds) / len(seconds))
+    if clock == "training":
+        known, bound = result.training_time, result.training_time_at_least
+    else:
+        known, bound = result.elapsed_time, result.elapsed_time_at_least
+    return bound if known is None else known
 
 
 def count_finished(summary: StudySummary) -> int:

@@ -5,6 +5,7 @@ run has no point estimate; a ratio to it is one-sided, and one between two of th
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -34,6 +35,7 @@ class StudyFit:
 
     cells: tuple[Cell, ...]  # finished runs
     fits: dict[str, AdditiveFit]  # by measure
+    design: AdditiveFit  # of all arms, the censored ones too; its effects mean nothing
     censored: dict[Arm, int]  # runs without a crossing, by arm: by setting, then by batch
 
     @property
@@ -43,7 +45,14 @@ class StudyFit:
 
     def cells_of(self, *arms: Arm) -> list[Cell]:
         """The runs of these arms."""
-        return [cell for cell in self.cells if arm_of(cell) in arms]
+        return [cell for arm in arms for cell in self._by_arm.get(arm, [])]
+
+    @functools.cached_property
+    def _by_arm(self) -> dict[Arm, list[Cell]]:
+        found: dict[Arm, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(arm_of(cell), []).append(cell)
+        return found
 
     def devices_of(self, *arms: Arm) -> list[str]:
         """The devices that these arms ran on; seconds on different ones are not compared."""
@@ -84,14 +93,21 @@ def fit_study(cells: Sequence[Cell], *, settings: Sequence[str]) -> StudyFit:
         )
     }
     complete = [cell for cell in cells if not censored[arm_of(cell)]]
-    return StudyFit(cells=tuple(cells), fits=_fit_settings(complete), censored=censored)
+    return StudyFit(
+        cells=tuple(cells),
+        fits=_fit_settings(complete),
+        design=fit_additive(
+            [arm_of(cell) for cell in cells], [cell.seed for cell in cells], [0.0] * len(cells)
+        ),
+        censored=censored,
+    )
 
 
 def _fit_settings(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
     """One fit over all arms, with a residual variance as if there were one setting.
 
-    The runs of a batch and seed in several settings may be nearly the same run: taken for independent
-    ones, they would make the intervals between batches too narrow.
+    The runs of a batch and seed in several settings may be nearly the same run: taken for
+    independent ones, they would make the intervals between batches too narrow.
     """
     fits = _fit_measures(cells)
     names = sorted({cell.setting for cell in cells})
@@ -115,25 +131,40 @@ def compare_arms(fit: StudyFit, arm: Arm, *, against: Arm) -> Comparison:
     bound of a third arm enters. Either way samples / throughput = training time. Arms whose runs
     were not all on the same devices have no ratio but that of samples.
     """
+    return Comparison(
+        arm.setting,
+        arm.batch,
+        against.setting,
+        against.batch,
+        **{name: compare_measure(fit, name, arm, against=against) for name in MEASURES},
+    )
+
+
+def compare_measure(
+    fit: StudyFit, measure: str, arm: Arm, *, against: Arm, critical: float | None = None
+) -> Interval:
+    """One ratio of `compare_arms`.
+
+    Args:
+      critical: half width of the interval in standard errors, if it is not that of one ratio.
+    """
     sides = bool(fit.censored[arm]), bool(fit.censored[against])
-    bound = {(True, False): "at least", (False, True): "at most"}.get(sides, "")
-    fits = _fit_measures(fit.cells_of(arm, against)) if any(sides) else fit.fits
-    timed = len(fit.devices_of(arm, against)) == 1
-    intervals = {}
-    for measure in MEASURES:
-        difference = contrast(fits[measure], arm, against=against)
-        one_sided = measure != "throughput"
-        unknown = (one_sided and all(sides)) or (measure != "samples" and not timed)
-        if difference is None or unknown:
-            intervals[measure] = Interval(None, None, None)
-            continue
-        intervals[measure] = make_interval(
-            *difference,
-            residual_sd=fit.fits[measure].residual_sd,
-            degrees_of_freedom=fit.degrees_of_freedom,
-            bound=bound if one_sided else "",
-        )
-    return Comparison(arm.setting, arm.batch, against.setting, against.batch, **intervals)
+    one_sided = measure != "throughput" and any(sides)
+    unknown = one_sided and all(sides)
+    if unknown or (measure != "samples" and len(fit.devices_of(arm, against)) > 1):
+        return Interval(None, None, None)
+    alone = any(sides)
+    known = _fit_measure(fit.cells_of(arm, against), measure) if alone else fit.fits[measure]
+    difference = contrast(known, arm, against=against)
+    if difference is None:
+        return Interval(None, None, None)
+    return make_interval(
+        *difference,
+        residual_sd=fit.fits[measure].residual_sd,
+        degrees_of_freedom=fit.degrees_of_freedom,
+        bound=("at least" if sides[0] else "at most") if one_sided else "",
+        critical=critical,
+    )
 
 
 def summarise_arm(
@@ -176,6 +207,8 @@ def summarise_arm(
         updates_to_target=updates if crossed else None,
         training_time=means["training_time"] if crossed else None,
         elapsed_time=means["elapsed_time"] if crossed else None,
+        training_time_at_least=None if crossed else means["training_time"],
+        elapsed_time_at_least=None if crossed else means["elapsed_time"],
         throughput=means["throughput"],
         tokens_per_second=geometric_mean([c.tokens_per_second for c in cells]),
         generate_per_second=geometric_mean([c.generate_per_second for c in cells]),
@@ -196,15 +229,15 @@ def summarise_arm(
 
 
 def _fit_measures(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
-    measured = [measure_cell(cell) for cell in cells]
-    return {
-        name: fit_additive(
-            [arm_of(cell) for cell in cells],
-            [cell.seed for cell in cells],
-            [math.log(m[name]) for m in measured],
-        )
-        for name in MEASURES
-    }
+    return {name: _fit_measure(cells, name) for name in MEASURES}
+
+
+def _fit_measure(cells: Sequence[Cell], measure: str) -> AdditiveFit:
+    return fit_additive(
+        [arm_of(cell) for cell in cells],
+        [cell.seed for cell in cells],
+        [math.log(measure_cell(cell)[measure]) for cell in cells],
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

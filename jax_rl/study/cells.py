@@ -96,7 +96,8 @@ def make_cell(run: RunRecord, name: str, order: int, *, setting: str = "") -> Ce
         if phase not in UNCOUNTED_PHASES
     }
     part_samples = part[-1].samples if part else 0
-    mean_length = divide(sum(e.tokens for e in part), part_samples)
+    # No response is empty: without tokens, as in another trainer's log, lengths are not known.
+    mean_length = divide(sum(e.tokens for e in part), part_samples) or math.nan
     throughput = (
         divide(crossing.samples, crossing.training_seconds)
         if crossing

@@ -15,6 +15,13 @@ from scipy.optimize import isotonic_regression
 from jax_rl.errors import UserError
 from jax_rl.study.summary import Crossing
 
+CROSSING_RULES = ("isotonic", "raw", "confirmed")
+"""Where a curve crosses: its isotonic fit, its first score at the target, or the first such score
+that the next two confirm. The headline is by the first."""
+
+CONFIRMING_POINTS = 2
+"""Grid points after a confirmed crossing that are at the target as well."""
+
 TAIL_RATIO = 1.25
 """A run goes on until its samples are this multiple of the crossing."""
 
@@ -26,14 +33,15 @@ _ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
-    """Between which grid points the fit meets the target."""
+class Place:
+    """Between which grid points a curve meets the target."""
 
     raw: int  # first grid point at or above the target
-    after: int  # first grid point where the fit is at or above the target
+    after: int  # first grid point at or past the crossing
     fraction: float  # of the way from the point before `after` to `after`
 
     def interpolate(self, values: Sequence[float]) -> float:
+        """A quantity at the crossing; `values` are [points of the grid]."""
         if self.after == 0:
             return float(values[0])
         low, high = float(values[self.after - 1]), float(values[self.after])
@@ -77,7 +85,7 @@ def find_crossing(
     """
     if len(samples) and samples[0] == 0:
         check_start_score(scores[0], target)
-    place = _locate(scores, target)
+    place = locate_crossing(scores, target)
     if place is None:
         return None
     after = np.asarray(scores[place.after :], dtype=np.float64)
@@ -101,7 +109,7 @@ def should_stop(samples: Sequence[int], scores: Sequence[float], target: float) 
     True once the samples are at least 1.25 times the crossing of the isotonic fit so far and
     the grid has two points past the raw crossing.
     """
-    place = _locate(scores, target)
+    place = locate_crossing(scores, target)
     if place is None:
         return False
     points_past = len(scores) - 1 - place.raw
@@ -122,7 +130,32 @@ def check_start_score(score: float, target: float) -> None:
         )
 
 
-def _locate(scores: Sequence[float], target: float) -> _Place | None:
+def locate_crossing(
+    scores: Sequence[float], target: float, *, rule: str = "isotonic"
+) -> Place | None:
+    """Where a curve meets the target by one of `CROSSING_RULES`; None if it does not.
+
+    The raw and the confirmed crossing are grid points; that of the isotonic fit lies between two.
+    """
+    if rule == "isotonic":
+        return _locate_fit(scores, target)
+    above = np.asarray(scores) >= target - _ROUNDING
+    reached = np.flatnonzero(above)
+    if rule == "confirmed":
+        # A point too near the end to be confirmed is none.
+        last = len(above) - CONFIRMING_POINTS
+        reached = np.array(
+            [i for i in reached if i < last and above[i : i + CONFIRMING_POINTS + 1].all()],
+            dtype=int,
+        )
+    elif rule != "raw":
+        raise UserError(f"rule = {rule!r}: no such crossing; known are {', '.join(CROSSING_RULES)}")
+    if not reached.size:
+        return None
+    return Place(int(np.flatnonzero(above)[0]), int(reached[0]), 1.0)
+
+
+def _locate_fit(scores: Sequence[float], target: float) -> Place | None:
     fit = fit_isotonic(scores)
     reached = np.flatnonzero(fit >= target - _ROUNDING)
     if not reached.size:
@@ -131,6 +164,6 @@ def _locate(scores: Sequence[float], target: float) -> _Place | None:
     raw = int(np.flatnonzero(np.asarray(scores) >= target - _ROUNDING)[0])
     after = int(reached[0])
     if after == 0:
-        return _Place(raw, after, 1.0)
+        return Place(raw, after, 1.0)
     low, high = float(fit[after - 1]), float(fit[after])
-    return _Place(raw, after, min(1.0, (target - low) / (high - low)))
+    return Place(raw, after, min(1.0, (target - low) / (high - low)))

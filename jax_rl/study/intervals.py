@@ -7,6 +7,7 @@ seeds alone say little about it.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
@@ -37,7 +38,12 @@ class AdditiveFit:
 
     def effect(self, arm: Hashable) -> float:
         """An arm's mean logarithm, at the mean seed effect."""
-        return float(self.effects[self.arms.index(arm)])
+        return float(self.effects[self.places[arm]])
+
+    @functools.cached_property
+    def places(self) -> dict[Hashable, int]:
+        """Where each arm stands among the effects."""
+        return {arm: i for i, arm in enumerate(self.arms)}
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -54,8 +60,9 @@ def fit_additive(arms: Sequence[Key], seeds: Sequence[int], values: Sequence[flo
     """
     levels, blocks = sorted(set(arms)), sorted(set(seeds))
     design = np.zeros((len(values), len(levels) + len(blocks)))
+    columns = {level: i for i, level in enumerate(levels)}
     for row, (arm, seed) in enumerate(zip(arms, seeds, strict=True)):
-        design[row, levels.index(arm)] = 1.0
+        design[row, columns[arm]] = 1.0
         design[row, len(levels) + blocks.index(seed)] = 1.0
     observed = np.asarray(values, dtype=np.float64)
     inverse = np.asarray(
@@ -80,15 +87,24 @@ def contrast(fit: AdditiveFit, arm: Hashable, *, against: Hashable) -> tuple[flo
 
     None where the design does not connect the two, e.g. when they share no seed.
     """
-    if arm not in fit.arms or against not in fit.arms:
-        return None
-    direction = np.zeros(len(fit.inverse))
-    direction[fit.arms.index(arm)] += 1.0
-    direction[fit.arms.index(against)] -= 1.0
-    if not np.allclose(fit.row_space @ direction, direction, atol=1e-8):
+    direction = find_direction(fit, arm, against=against)
+    if direction is None:
         return None
     difference = fit.effect(arm) - fit.effect(against)
     return difference, math.sqrt(max(0.0, float(direction @ fit.inverse @ direction)))
+
+
+def find_direction(
+    fit: AdditiveFit, arm: Hashable, *, against: Hashable
+) -> NDArray[np.float64] | None:
+    """The contrast of two arms as weights of the effects, [effects]; None if not connected."""
+    if arm not in fit.places or against not in fit.places:
+        return None
+    direction = np.zeros(len(fit.inverse))
+    direction[fit.places[arm]] += 1.0
+    direction[fit.places[against]] -= 1.0
+    estimable = np.abs(fit.row_space @ direction - direction).max() < 1e-8
+    return direction if estimable else None
 
 
 def make_interval(
@@ -99,6 +115,7 @@ def make_interval(
     degrees_of_freedom: int,
     bound: str = "",
     level: float = LEVEL,
+    critical: float | None = None,
 ) -> Interval:
     """The ratio with its t interval; without degrees of freedom, without interval.
 
@@ -106,11 +123,15 @@ def make_interval(
       error: standard error of `log_ratio` per unit residual standard deviation.
       bound: "", or "at least" / "at most", which opens the interval on that side.
       level: coverage of the two-sided interval.
+      critical: half width in standard errors instead of the t quantile of `level`, e.g. one that
+        holds for several ratios at once.
     """
     estimate = math.exp(log_ratio)
     if degrees_of_freedom < 1:
         return Interval(estimate, None, None, bound)
-    half = float(stdtrit(degrees_of_freedom, (1 + level) / 2)) * residual_sd * error
+    if critical is None:
+        critical = float(stdtrit(degrees_of_freedom, (1 + level) / 2))
+    half = critical * residual_sd * error
     return Interval(
         estimate=estimate,
         low=None if bound == "at most" else math.exp(log_ratio - half),

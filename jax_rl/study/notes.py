@@ -14,6 +14,7 @@ from jax_rl.study.cells import (
     name_layout,
 )
 from jax_rl.study.names import Names
+from jax_rl.study.settings import Setting
 from jax_rl.study.summary import Arm, BatchResult, Cell
 
 FEWEST_GRID_POINTS = 5
@@ -44,9 +45,12 @@ _VARIED = {
 
 
 def check_same_experiment(
-    config: Mapping[str, Any], planned: Sequence[Planned], runs: Mapping[str, RunRecord]
+    config: Mapping[str, Any],
+    settings: Mapping[str, Setting],
+    planned: Sequence[Planned],
+    runs: Mapping[str, RunRecord],
 ) -> None:
-    """Refuses runs that differ from the study in more than layout, batch, seed and rate.
+    """Refuses runs that differ from the study in more than setting, batch, seed and rate.
 
     Layouts are compared by what their files said when the runs began, not by name alone.
 
@@ -59,10 +63,10 @@ def check_same_experiment(
             continue
         start = runs[plan.name].start
         found = name_layout(start)
-        if plan.setting and found != plan.setting:
+        if plan.setting and found != settings[plan.setting].layout:
             raise UserError(
-                f"cells/{plan.name}: ran in the layout {found!r}, the study has {plan.setting!r};"
-                " move the run away and continue the study"
+                f"cells/{plan.name}: ran in the layout {found!r}, the study has"
+                f" {settings[plan.setting].layout!r}; move the run away and continue the study"
             )
         own = {key: start.layout.get(key) for key in _LAYOUT_TABLES}
         first, expected = rules.setdefault(found, (plan.name, own))
@@ -73,16 +77,29 @@ def check_same_experiment(
                     f" {expected[table]!r} in cells/{first}: two layouts of one name; move one of"
                     " the runs away and continue the study"
                 )
+    varied = _VARIED | _list_varied(settings)
     for name, run in runs.items():
         for table in _SHARED:
             for key, value in config[table].items():
                 found = run.start.config.get(table, {}).get(key)
-                if found != value and (table, key) not in _VARIED:
+                if found != value and (table, key) not in varied:
                     raise UserError(
                         f"cells/{name}: ran with {table}.{key} = {found!r}, the study has"
                         f" {value!r}; runs of different experiments cannot be compared: move the"
                         " run away and continue the study"
                     )
+
+
+def _list_varied(settings: Mapping[str, Setting]) -> set[tuple[str, str]]:
+    """What the settings of a study move besides."""
+    varied = set()
+    if any(one.growth != "prompts" for one in settings.values()):
+        varied.add(("batch", "group"))
+    if len({one.updates for one in settings.values()}) > 1:
+        varied.add(("batch", "updates"))
+    if any(one.rule == "adam" for one in settings.values()):
+        varied |= {("optimizer", name) for name in ("b1", "b2", "epsilon")}
+    return varied
 
 
 def write_study_notes(

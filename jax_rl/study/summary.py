@@ -6,6 +6,10 @@ exactly, per run and in the geometric means.
 """
 
 import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jax_rl.study.answers import Answers
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -124,6 +128,8 @@ class BatchResult:
     updates_to_target: float | None
     training_time: float | None  # seconds
     elapsed_time: float | None
+    training_time_at_least: float | None  # as samples_at_least
+    elapsed_time_at_least: float | None
     throughput: float  # rollouts per second
     tokens_per_second: float
     generate_per_second: float
@@ -140,6 +146,16 @@ class BatchResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class ArmVerdict:
+    """One arm against the reference, as one of several comparisons."""
+
+    setting: str
+    batch: int
+    verdict: str  # "faster", "slower", "undecided"
+    time: Interval  # over that of the reference; all of these hold together in 95 % of studies
+
+
+@dataclasses.dataclass(frozen=True)
 class Verdict:
     """Which arm reaches the target first under one clock, in words and as a set."""
 
@@ -150,7 +166,8 @@ class Verdict:
     inside_range: bool  # the fastest is neither the smallest nor the largest batch
     sentences: list[str]
     arms: list[Arm]  # all that cannot be told from the fastest, in any setting, it included
-    against_fastest: list[Comparison]  # every other arm
+    against_fastest: list[Comparison]  # every other arm, each with its own 95 % interval
+    against_reference: list[ArmVerdict] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,3 +246,5 @@ class StudySummary:
     layout_ratios: list[LayoutRatio]  # empty with one layout
     layout_samples: list[str]  # what these ratios say; empty with one layout
     notes: list[str]  # what a reader must know: coarse grids, dropped runs, load, gaps
+    answers: "Answers | None" = None  # to all further questions
+    imported: bool = False  # made from other trainers' logs

@@ -1,11 +1,13 @@
 """Which batch, in which setting, reaches the target first, in words whose factors multiply."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 
 from jax_rl.study.batches import StudyFit, arm_of, compare_arms
+from jax_rl.study.judge import judge_arms, leave_open
 from jax_rl.study.names import Names
-from jax_rl.study.summary import Arm, BatchResult, Interval, Verdict
-from jax_rl.study.words import RateContext, describe_comparison, describe_interval, time_ratio
+from jax_rl.study.summary import Arm, ArmVerdict, BatchResult, Verdict
+from jax_rl.study.words import RateContext, describe_comparison, format_ends
 
 
 def decide(
@@ -15,27 +17,36 @@ def decide(
     names: Names,
     clock: str,
     context: RateContext,
+    untuned: Collection[Arm] = (),
 ) -> Verdict:
     """The verdict under one clock, `training` or `elapsed`, over the settings that `names` has.
 
     The fastest arm has the smallest effect on log time among the arms whose runs all crossed. An
-    arm cannot be told from it when the interval of their time ratio includes 1; an arm with
-    censored runs, when the lower limit of its one-sided ratio does not exceed 1. The first setting
-    has the reference. Arms that were run on different devices have no verdict.
+    arm is faster or slower than the reference when its simultaneous interval leaves out 1, and
+    cannot be told from the fastest unless another arm beats it beyond its simultaneous bound
+    (`jax_rl.study.judge`). The first setting has the reference. Arms that were run on different
+    devices have no verdict.
+
+    Args:
+      untuned: arms whose best rate was at the edge of those tried; what is said of them, and
+        against them, stays undecided.
     """
     arms = [arm_of(result) for result in results if result.setting in names.settings]
-    complete = [arm for arm in fit.complete if arm in arms]
     devices = fit.devices_of(*arms)
-    if not complete or len(devices) > 1:
-        words = _describe_devices(devices) if complete else _describe_no_fastest(fit, arms, names)
+    reference = Arm(names.settings[0], context.reference)
+    if len(devices) > 1 and set(arms) & set(fit.complete):
+        return Verdict(clock, None, None, [], False, [_describe_devices(devices)], [], [])
+    judgement = leave_open(judge_arms(fit, arms, reference=reference, clock=clock), untuned, arms)
+    fastest, near = judgement.fastest, judgement.near
+    if fastest is None:
+        words = _describe_no_fastest(fit, arms, names)
         return Verdict(clock, None, None, [], False, [words], [], [])
-    fastest = min(complete, key=fit.fits[f"{clock}_time"].effect)
-    compared = {arm: compare_arms(fit, arm, against=fastest) for arm in arms if arm != fastest}
-    near = [a for a in arms if a == fastest or not _is_slower(time_ratio(compared[a], clock))]
     batches = [arm.batch for arm in arms if arm.setting == fastest.setting]
     sentences = [
         *_describe_fastest(fit, arms, fastest, names=names, clock=clock, context=context),
-        _describe_set(fit, fastest, near, count=len(arms), names=names),
+        *_describe_verdicts(judgement.verdicts, fastest, reference, names),
+        *_describe_untuned([arm for arm in arms if arm in untuned], names),
+        _describe_set(fit, fastest, near, names=names),
         _describe_range(fastest, near, batches, names=names),
         *_describe_coarse(results, near, arms, names),
         *_describe_censored(fit, results, arms, names),
@@ -48,12 +59,9 @@ def decide(
         inside_range=min(batches) < fastest.batch < max(batches),
         sentences=sentences,
         arms=near,
-        against_fastest=list(compared.values()),
+        against_fastest=[compare_arms(fit, a, against=fastest) for a in arms if a != fastest],
+        against_reference=judgement.verdicts,
     )
-
-
-def _is_slower(ratio: Interval) -> bool:
-    return ratio.low is not None and ratio.low > 1
 
 
 def _describe_fastest(
@@ -73,8 +81,7 @@ def _describe_fastest(
         return [
             describe_comparison(
                 comparison, clock=clock, context=context, names=names, censored=censored
-            ),
-            *describe_interval(comparison, clock, names),
+            )
         ]
     if fastest != reference:
         return [
@@ -88,16 +95,49 @@ def _describe_fastest(
     second = min(others, key=fit.fits[f"{clock}_time"].effect)
     comparison = compare_arms(fit, second, against=fastest)
     words = describe_comparison(comparison, clock=clock, context=context, names=names)
+    return [*sentences, f"Next, {'' if names.several else 'the '}{words}"]
+
+
+def _describe_verdicts(
+    verdicts: Sequence[ArmVerdict], fastest: Arm, reference: Arm, names: Names
+) -> list[str]:
+    """The interval of the fastest (or the next) over the reference, and the verdict on all."""
+    known = [v for v in verdicts if format_ends(v.time)]
+    if not known:
+        return []
+    named = [v for v in known if (v.setting, v.batch) == (fastest.setting, fastest.batch)]
+    if fastest == reference:
+        named = sorted(
+            (v for v in known if not v.time.bound), key=lambda v: v.time.estimate or math.inf
+        )[:1]
+    together = f", one of {len(verdicts)} that hold together" if len(verdicts) > 1 else ""
+    sentences = [
+        f"95 % interval of the time of {names.show(Arm(v.setting, v.batch))} over that of"
+        f" {names.show(reference)}: {format_ends(v.time)}{together}."
+        for v in named
+    ]
+    parts = [
+        f"{word}: {names.join(arms)}"
+        for word in ("faster", "slower", "undecided")
+        if (arms := [Arm(v.setting, v.batch) for v in verdicts if v.verdict == word])
+    ]
     return [
         *sentences,
-        f"Next, {'' if names.several else 'the '}{words}",
-        *describe_interval(comparison, clock, names),
+        f"Against the reference {names.show(reference)}, by intervals that hold together in 95 % of"
+        f" studies, {'; '.join(parts)}.",
     ]
 
 
-def _describe_set(
-    fit: StudyFit, fastest: Arm, near: Sequence[Arm], *, count: int, names: Names
-) -> str:
+def _describe_untuned(arms: Sequence[Arm], names: Names) -> list[str]:
+    if not arms:
+        return []
+    return [
+        f"The best rate of {names.join(arms)} was at the edge of those tried, so that whether it is"
+        " faster or slower stays undecided."
+    ]
+
+
+def _describe_set(fit: StudyFit, fastest: Arm, near: Sequence[Arm], *, names: Names) -> str:
     first, others = names.show(fastest), [arm for arm in near if arm != fastest]
     if fit.degrees_of_freedom < 1:
         return (
@@ -107,14 +147,14 @@ def _describe_set(
             if others
             else "There are no intervals: only one batch was measured."
         )
-    caution = (
-        f" Each of the {count - 1} comparisons has its own 95 % interval, and the fastest was"
-        " itself picked from these data; no correction is made for either, so the set may leave"
-        " out the truly fastest batch more often than once in 20 studies."
+    meaning = (
+        " The truly fastest batch measured is among those not told from the fastest in at least"
+        " 95 % of studies: all comparisons are allowed for, and that the fastest was picked from"
+        " these data."
     )
     if others:
-        return f"{names.join(others)} cannot be told from the fastest, {first}.{caution}"
-    return f"Every other batch is slower than {first} beyond its interval.{caution}"
+        return f"{names.join(others)} cannot be told from the fastest, {first}.{meaning}"
+    return f"Every other batch is slower than {first} beyond its simultaneous bound.{meaning}"
 
 
 def _describe_range(

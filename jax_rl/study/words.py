@@ -13,12 +13,17 @@ SAME_TIME = "in the same time"
 class RateContext:
     """How the learning rate belongs to each batch; every verdict holds under it alone."""
 
-    rule: str  # none, sqrt, linear
+    rule: str  # none, sqrt, linear, power, adam; empty where the settings have several
     rate: float  # at the reference batch
     reference: int
+    tuned: bool = False  # each batch at the best of the rates tried around the rule's
 
     def describe(self) -> str:
         """E.g. `under sqrt from rate 0.001 at 64`."""
+        if self.tuned:
+            return "each batch at the best of the rates tried for it"
+        if not self.rule:
+            return f"each setting by its own rule from rate {self.rate:g} at {self.reference}"
         if self.rule == "none":
             return f"at rate {self.rate:g} for every batch"
         return f"under {self.rule} from rate {self.rate:g} at {self.reference}"
@@ -106,16 +111,6 @@ def _word_time(factor: str, bound: str, *, sooner: bool) -> str:
 def time_ratio(comparison: Comparison, clock: str) -> Interval:
     """The ratio of times by one clock."""
     return comparison.training_time if clock == "training" else comparison.elapsed_time
-
-
-def describe_interval(comparison: Comparison, clock: str, names: Names) -> list[str]:
-    """The interval of a time ratio, in a sentence; none if there is none."""
-    words = format_ends(time_ratio(comparison, clock))
-    if not words:
-        return []
-    arm = names.show(Arm(comparison.setting, comparison.batch))
-    against = names.show(Arm(comparison.against_setting, comparison.against))
-    return [f"95 % interval of the time of {arm} over that of {against}: {words}."]
 
 
 def format_ends(ratio: Interval, digits: int = 2) -> str:

@@ -1,17 +1,25 @@
 """The directory of a run: whether a new run may start there, or which one goes on."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jax_rl.config import Config
+from jax_rl.config_compare import find_difference
 from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
 from jax_rl.hosts.channel import Channel
 from jax_rl.records import FILE_NAME, RunRecord, parse_run, read_run
 from jax_rl.trainer.checkpoints import has_checkpoint
 
-_RESUMABLE = ("budget", "checkpoint", "study", "run.layout", "run.devices", "model.padded_vocab")
+_RESUMABLE = (
+    "budget",
+    "checkpoint",
+    "measure",
+    "study",
+    "run.layout",
+    "run.devices",
+    "model.padded_vocab",
+)
 """Tables and fields of the configuration that a resumed run may change."""
 
 
@@ -62,18 +70,14 @@ def _is_there(directory: Path, *, resume: bool) -> bool:
 
 
 def _check_same(old: dict[str, Any], new: dict[str, Any], directory: Path) -> None:
-    for name, was, now in _list_differences(old, new):
-        table, _, _ = name.partition(".")
-        if table not in _RESUMABLE and name not in _RESUMABLE:
-            raise UserError(
-                f"{directory}: {name} was {was!r} and is now {now!r};"
-                f" a resumed run may only change {', '.join(_RESUMABLE)}"
-            )
-
-
-def _list_differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for table in new:
-        for field, value in new[table].items():
-            was = old.get(table, {}).get(field)
-            if was != value:
-                yield f"{table}.{field}", was, value
+    other = find_difference(
+        old,
+        new,
+        names=[table for table in new if table not in _RESUMABLE],
+        free=_RESUMABLE,
+    )
+    if other is not None:
+        raise UserError(
+            f"{directory}: {other.field} was {other.first!r} and is now {other.second!r};"
+            f" a resumed run may only change {', '.join(_RESUMABLE)}"
+        )

@@ -42,6 +42,7 @@ from jax_rl.trainer.scoring import (
     join_scores,
 )
 from jax_rl.trainer.setup import RunSetup
+from jax_rl.units import count_unit_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,8 +304,10 @@ class Loop:
     def _describe(self, pending: _Pending, metrics: dict[str, float], cut: Cut) -> Iteration:
         """The record of the iteration whose update has just ended."""
         batch, position = pending.batch, self.position
-        learnt = position.learnt + round(metrics.pop("counted") * self.setup.plan.size)
+        plan, measured = self.setup.plan, self.setup.config.measure.noise_scale
+        learnt = position.learnt + round(metrics.pop("counted") * plan.size)
         self.position = dataclasses.replace(position, learnt=learnt)
+        unit = count_unit_rows(plan.microbatch, plan.group) if measured else 0
         return Iteration(
             iteration=position.iteration,
             samples=position.samples,
@@ -324,5 +327,7 @@ class Loop:
             reward_timeouts=batch.scores.timeouts,
             kl=metrics.pop("kl", None),
             length_counts=count_lengths(batch.lengths, self.setup.config.task.max_response_length),
+            noise_units=plan.minibatch // unit if unit else 0,
+            noise_unit_groups=unit // plan.group,
             **metrics,
         )

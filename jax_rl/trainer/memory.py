@@ -21,6 +21,7 @@ from jax_rl.mesh.layout import Layout
 from jax_rl.model.cache import CACHE_AXES
 from jax_rl.model.weights import Weight, describe_weights
 from jax_rl.trainer.specs import plan_validation
+from jax_rl.units import count_unit_rows
 
 _FLOAT32 = 4  # bytes
 _MOMENTS = 2  # of Adam
@@ -51,7 +52,8 @@ class MemoryPlan:
     sampling: int
     """Estimate: what prefill and decode need besides."""
     gradients: int
-    """Float32 gradients: the sum over microbatches, and one microbatch's."""
+    """Float32 gradients: the sum over microbatches, one microbatch's, and one unit's sum if the
+    noise scale is measured on units of several microbatches."""
     in_use: int
     """Estimate: embedding, head and one block as the learner uses them, with their gradients."""
     activations: int
@@ -118,12 +120,18 @@ def plan_memory(
             )
             for wave in waves
         ),
-        gradients=_GRADIENTS * stored,
+        gradients=(_GRADIENTS + _sums_units(config, plan)) * stored,
         in_use=estimate_in_use_bytes(model, layout, sizes),
         activations=estimate_activation_bytes(
             model, layout, sizes, rows=rows, prompt=prompt, response=response
         ),
     )
+
+
+def _sums_units(config: Config, plan: BatchPlan) -> bool:
+    """Whether the gradients of independent units are sums over microbatches of their own."""
+    unit = count_unit_rows(plan.microbatch, plan.group)
+    return config.measure.noise_scale and plan.microbatch < unit < plan.minibatch
 
 
 def estimate_validation_bytes(config: Config, layout: Layout, sizes: Mapping[str, int]) -> int:

@@ -49,6 +49,7 @@ from jax_rl.trainer.setup import RunSetup, prepare_run
 from jax_rl.trainer.start import check_starting_weights, make_beginning
 from jax_rl.trainer.steady import measure_steady
 from jax_rl.trainer.tracing import Tracer, take_request
+from jax_rl.units import check_units
 
 StopRule = Callable[[Sequence[Validation], float], str | None]
 """Validations so far and the target; a reason to end, or None to go on."""
@@ -92,6 +93,9 @@ def train(
         a way that the message explains. What has been written stays.
     """
     validate(config)
+    if config.measure.noise_scale and origin is None:
+        # In a study a batch that is too small for it is trained all the same.
+        check_units(config.batch)
     with contextlib.nullcontext(channel) if channel else open_channel() as channel:
         return _train(
             config,

@@ -13,6 +13,7 @@ from jax_rl.errors import UserError
 from jax_rl.learner.advantages import check_group
 from jax_rl.learner.denominators import DENOMINATORS
 from jax_rl.learner.kl import find_kl_estimator
+from jax_rl.learner.noise import check_noise_advantage
 from jax_rl.learner.objectives import find_objective
 from jax_rl.mesh.devices import (
     check_divides,
@@ -189,6 +190,8 @@ def _check_objective(config: Config) -> None:
     check_group(
         objective.advantage, config.batch.group, count_tied_groups=objective.count_tied_groups
     )
+    if config.measure.noise_scale:
+        check_noise_advantage(objective.advantage, config.batch.group)
     find_objective(objective.loss)
     find_kl_estimator(objective.kl_estimator)
     resolve(objective.denominator, DENOMINATORS, "objective.denominator")

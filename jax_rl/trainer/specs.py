@@ -8,11 +8,12 @@ from jax.sharding import Mesh
 
 from jax_rl.config import BatchConfig, Config
 from jax_rl.errors import UserError
-from jax_rl.learner.update import LearnerSpec
+from jax_rl.learner.spec import LearnerSpec
 from jax_rl.mesh.batch_plan import BatchPlan, plan_batch
 from jax_rl.mesh.layout import Layout
 from jax_rl.sampler.generate import SamplerSpec
 from jax_rl.trainer.placement import Placement
+from jax_rl.units import FEWEST_UNITS, count_units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +93,7 @@ def plan_validation(config: Config, layout: Layout, sizes: Mapping[str, int]) ->
 
 
 def _make_learner(config: Config, layout: Layout, plan: BatchPlan) -> LearnerSpec:
+    units = count_units(plan.minibatch, plan.microbatch, plan.group)
     return LearnerSpec(
         model=config.model,
         layout=layout,
@@ -102,4 +104,6 @@ def _make_learner(config: Config, layout: Layout, plan: BatchPlan) -> LearnerSpe
         microbatch=plan.microbatch,
         max_prompt_length=config.task.max_prompt_length,
         max_response_length=config.task.max_response_length,
+        # A study's smallest batch may have one unit only: it trains, and is not measured.
+        measure_noise=config.measure.noise_scale and units >= FEWEST_UNITS,
     )

@@ -17,7 +17,10 @@ from jax_rl.records import FILE_NAME, Event, RecordWriter, Validation, read_run
 from jax_rl.report.build import build_report
 from jax_rl.study.analyse import analyse
 from jax_rl.study.cells import Planned
-from jax_rl.study.sweep import make_cell_config, order_cells, run_study, stop_after_tail
+from jax_rl.study.tuning import read_tuning
+from jax_rl.sweep.plan import make_cell_config, order_cells
+from jax_rl.sweep.run import run_study
+from jax_rl.sweep.stop import find_limit, stop_after_tail
 from jax_rl.trainer import position as position_module
 
 STUDY = change(
@@ -39,7 +42,7 @@ def clearings() -> Iterator[list[int]]:
     """Lists when a study clears what was compiled, which here stays: cells would compile anew."""
     made: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jax_rl.study.sweep.jax.clear_caches", lambda: made.append(1))
+        patch.setattr("jax_rl.sweep.run.jax.clear_caches", lambda: made.append(1))
         yield made
 
 
@@ -99,7 +102,7 @@ def test_every_cell_was_run_in_the_order_that_was_written_first(study: Path) -> 
     assert content["name"] == "sevens"
     assert content["config"] == config_to_dict(STUDY)
     assert content["order"] == [[cell.batch, cell.seed] for cell in order_cells(STUDY)]
-    assert "layouts" not in content
+    assert list(content["settings"]) == ["replicated"]
     assert list(cells(study)) == ["b00008_s0", "b00008_s1", "b00016_s0", "b00016_s1"]
     started = {name: (path / FILE_NAME).stat().st_mtime_ns for name, path in cells(study).items()}
     names = [f"b{batch:05d}_s{seed}" for batch, seed in content["order"]]
@@ -239,7 +242,7 @@ def test_a_start_cut_short_before_any_cell_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "study.tmp").write_text('{"na')
-    monkeypatch.setattr("jax_rl.study.sweep.train", lambda *args, **kwargs: None)
+    monkeypatch.setattr("jax_rl.sweep.run.train", lambda *args, **kwargs: None)
     run_study(STUDY, tmp_path, progress=False)
     assert json.loads((tmp_path / "study.json").read_text())["order"]
 
@@ -306,3 +309,50 @@ def test_a_cell_that_diverges_does_not_stop_the_study(
     by_batch = {cell.batch: cell for cell in analyse(directory).cells}
     assert by_batch[8].crossing is None and by_batch[16].crossing is not None
     assert any("censored" in note for note in by_batch[8].notes)
+
+
+def test_a_cell_that_cannot_win_any_more_is_stopped(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shutil.copytree(study, tmp_path / "sevens")
+    content = json.loads((directory / "study.json").read_text())
+    content["config"]["study"]["early_stop"] = True
+    (directory / "study.json").write_text(json.dumps(content))
+    shutil.rmtree(directory / "cells" / "b00016_s1")
+    # Batch 8 is complete; a thousandth of its time is over at the first look.
+    config = change(STUDY, study={"early_stop": True})
+    monkeypatch.setattr("jax_rl.sweep.run.find_limit", divide_limit)
+    run_study(config, directory, progress=False)
+    run = read_run(directory / "cells" / "b00016_s1")
+    assert run.end is not None and run.end.reason == "early_stop"
+    assert len(run.validations) == 2
+    (cell,) = (cell for cell in analyse(directory).cells if cell.name == "b00016_s1")
+    assert cell.crossing is None and cell.samples == 16
+    assert any("censored" in note for note in cell.notes)
+
+
+def divide_limit(*args: Any, **options: Any) -> float | None:
+    limit = find_limit(*args, **options)
+    return None if limit is None else limit / 1000
+
+
+@pytest.mark.slow
+def test_trials_are_run_before_cells_and_choose_their_rate(tmp_path: Path) -> None:
+    trials = {"trials": (0.5, 1.0, 2.0), "trial_seeds": 1, "trial_extensions": 0, "seeds": 1}
+    directory = tmp_path / "sevens"
+    run_study(change(STUDY, study=trials), directory, progress=False)
+    names = sorted(path.name for path in (directory / "trials").iterdir())
+    assert names == [f"b{b:05d}_x{m}_s1000" for b in (8, 16) for m in ("0.5", "1", "2")]
+    tuning = read_tuning(directory, json.loads((directory / "study.json").read_text()))
+    for arm in tuning.arms:
+        assert [rate.multiple for rate in arm.rates] == [0.5, 1.0, 2.0]
+        assert arm.multiple is not None
+        start = read_run(directory / "cells" / f"b{arm.batch:05d}_s0").start
+        ruled = 0.02 * math.sqrt(arm.batch / 16)
+        assert start.learning_rate == pytest.approx(ruled * arm.multiple)
+        assert arm.learning_rate == start.learning_rate
+        first = read_run(directory / "trials" / f"b{arm.batch:05d}_x0.5_s1000")
+        assert first.start.learning_rate == pytest.approx(ruled / 2)
+        assert first.steady is None
+    last = max(read_run(path).start.time for path in (directory / "trials").iterdir())
+    assert last < min(read_run(path).start.time for path in cells(directory).values())

@@ -1,0 +1,107 @@
+"""Whether the seconds of a study's runs may be compared, or its samples alone.
+
+A sample is a sample on any machine; a second is not. Throughput and times are compared between
+runs on one kind of device, with the same versions of the compiler and the same flags, that had
+the machine to themselves.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax_rl.records import RunRecord, Start
+
+BUSY_SHARE = 0.5
+"""Load by others, as a share of the cores, from which on a machine was not the run's own."""
+
+COMPILERS = ("jax", "jaxlib", "libtpu")
+"""Packages whose version changes what programs do."""
+
+_MOST_SCORERS = 8  # processes that score rewards, if the configuration gives no number
+_DRIVERS = 2  # threads of the trainer's own process that feed an accelerator
+
+
+def check_comparable(runs: Mapping[str, RunRecord]) -> list[str]:
+    """Reasons why the seconds of these runs must not be compared; empty if they may be.
+
+    Numbers of devices may differ, because a study may grow them with the batch. What a record
+    does not tell, such as the device of an imported log, is no reason.
+
+    Args:
+      runs: by name.
+    """
+    questions: list[tuple[str, Callable[[Start], str]]] = [
+        ("different kinds of device", _describe_kind),
+        ("different versions", _describe_versions),
+        ("different flags", _describe_flags),
+    ]
+    reasons = []
+    for what, describe in questions:
+        groups: dict[str, list[str]] = {}
+        for name, run in runs.items():
+            for start in run.starts:
+                groups.setdefault(describe(start), []).append(name)
+        groups.pop("", None)
+        if len(groups) > 1:
+            each = "; ".join(f"{key} in {_shorten(names)}" for key, names in groups.items())
+            reasons.append(f"{what}: {each}")
+    busy = {name: load for name, run in runs.items() if (load := find_foreign_load(run))}
+    if busy:
+        worst = max(busy, key=lambda name: busy[name])
+        reasons.append(
+            f"not alone on the machine: the load average of {_shorten(list(busy))} was more than"
+            f" {BUSY_SHARE:.0%} of the cores above what a run causes itself"
+            f" ({busy[worst]:.1f} in {worst})"
+        )
+    return reasons
+
+
+def find_foreign_load(run: RunRecord) -> float:
+    """Load average above what the run and the one before it can cause; 0 while that is small.
+
+    A load average counts the run's own threads too, and at its start those of the run before, so
+    that only what exceeds them is surely by others: on a CPU all cores, else the processes that
+    score and the threads that feed the accelerator.
+    """
+    most = 0.0
+    for start in run.starts:
+        cores = float(start.host.get("cores") or 0)
+        ending = run.end.load_average if run.end else 0.0
+        load = max(float(start.host.get("load_average") or 0.0), ending)
+        above = load - count_own_load(start)
+        if cores and above > BUSY_SHARE * cores:
+            most = max(most, above)
+    return most
+
+
+def count_own_load(start: Start) -> float:
+    """The largest load average that a run causes itself."""
+    cores = float(start.host.get("cores") or 0)
+    if start.platform == "cpu":
+        return cores
+    scorers = int(start.config.get("reward", {}).get("processes", 0)) or min(cores, _MOST_SCORERS)
+    return min(cores, scorers + _DRIVERS)
+
+
+def _describe_kind(start: Start) -> str:
+    """Every CPU calls itself `cpu`, so that the host's processor has to tell them apart."""
+    kind = f"{start.device_kind} ({start.platform})" if start.device_kind else ""
+    host: Mapping[str, Any] = start.host
+    if start.platform == "cpu" and host.get("cpu"):
+        return f"{host['cpu']}, {host.get('cores', '?')} cores"
+    return kind
+
+
+def _describe_versions(start: Start) -> str:
+    return " ".join(
+        f"{name} {start.versions[name]}" for name in COMPILERS if name in start.versions
+    )
+
+
+def _describe_flags(start: Start) -> str:
+    flags = {name: value for name, value in start.flags.items() if value}
+    return " ".join(f"{name}={value}" for name, value in sorted(flags.items())) or "none"
+
+
+def _shorten(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

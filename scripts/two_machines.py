@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Predicts one machine's times to target from another's study, and then measures them.
+
+    scripts/two_machines.py --dir runs/two_machines
+
+The two machines are this one with one core and with two. A small study is run with the first; its
+samples to target, with the throughput that `jax-rl bench --replay` measures with the second over
+a run of the first, give the times to expect with the second. Then the same study is run there.
+
+The task pays for short responses, so that their length, and with it the throughput, changes many
+times over on the way to the target: what a measurement of the first seconds alone would miss.
+"""
+
+import argparse
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+CONFIG = """\
+[task]
+name = "addition"
+max_prompt_length = 7
+max_response_length = 64
+
+[reward]                   # 1 for up to 2 tokens, 0 at 64
+verifiers = ["format", "length"]
+weights = [1.0, -1.0]
+pattern = "(?s).*"
+length_free = 2
+processes = 1
+
+[model]
+layers = 1
+embed = 64
+vocab = 32
+
+[batch]
+size = 32
+group = 8
+
+[optimizer]
+learning_rate = 1.5e-4
+warmup_samples = 256
+
+[validation]
+prompts = 64
+temperature = 1.0
+every_samples = 128
+
+[budget]
+target = 0.95
+samples = 8192
+seconds = 1200
+
+[checkpoint]
+at_end = false
+
+[study]
+factor = 2
+smaller = 0
+larger = 2
+seeds = 2
+rate_rule = "sqrt"
+steady_seconds = 1.0
+"""
+REFERENCE = 32
+COMMAND = "import sys; from jax_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One batch, by the training clock."""
+
+    batch: int
+    samples: tuple[float, float]  # to target, in either study
+    rates: tuple[float, float, float]  # first study, table over the way to the target, second
+    predicted: float  # seconds
+    measured: float
+
+
+def main() -> int:
+    """Runs both studies and the bench between them, and prints predicted against measured."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dir", type=Path, default=Path("runs/two_machines"))
+    parser.add_argument("--cores", type=int, nargs=2, default=(1, 2), metavar=("FIRST", "SECOND"))
+    parser.add_argument("--seconds", type=float, default=15.0, help="of bench, per batch")
+    options = parser.parse_args()
+    first, second = (options.dir / f"{name}_{cores}_cores" for name, cores in
+                     zip(("first", "second"), options.cores, strict=True))  # fmt: skip
+    options.dir.mkdir(parents=True, exist_ok=True)
+    config = options.dir / "two_machines.toml"
+    config.write_text(CONFIG, encoding="utf-8")
+
+    # A cache of compiled programs shortens the script and is on no training clock.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(options.dir.resolve() / "compiled")
+    run_command(["study", config, "--dir", first], cores=options.cores[0])
+    replayed = first / "cells" / f"b{REFERENCE:05d}_s0"
+    bench = [config, "--replay", replayed, "--seconds", options.seconds, "--dir", options.dir]
+    run_command(["bench", *bench], cores=options.cores[1])
+    run_command(["study", config, "--dir", second], cores=options.cores[1])
+    print_rows(compare(first, second, options.dir / "bench.json"))
+    return 0
+
+
+def run_command(words: Sequence[object], *, cores: int) -> None:
+    """`jax-rl WORDS` in a process of its own that may use so many cores."""
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    if len(allowed) < cores:
+        raise SystemExit(f"{cores} cores are asked for and {len(allowed)} are there")
+    line = ["taskset", "--cpu-list", ",".join(map(str, allowed)), sys.executable, "-c", COMMAND]
+    subprocess.run([*line, *map(str, words)], check=True)
+
+
+def compare(first: Path, second: Path, bench: Path) -> list[Row]:
+    """The times that the first study and the table give, and those of the second study."""
+    # Imported here: the commands above must not inherit JAX's threads.
+    from jax_rl.records import read_run
+    from jax_rl.study.analyse import analyse
+    from jax_rl.study.batches import arm_of, fit_study
+    from jax_rl.study.transfer import transfer_study
+    from jax_rl.throughput import read_throughput
+
+    here, there = analyse(first), analyse(second)
+    setting = here.settings[0].setting
+    fit = fit_study([cell for cell in here.cells if cell.finished], settings=(setting,))
+    configs = {arm_of(c): read_run(first / "cells" / c.name).start.config for c in fit.cells}
+    (found,) = transfer_study(
+        fit,
+        here.batches,
+        read_throughput(bench),
+        source=str(bench),
+        setting=setting,
+        reference=REFERENCE,
+        configs=configs,
+    )
+    print(*found.sentences, *(f"Note: {note}." for note in found.notes), sep="\n")
+    print(f"Measured: {there.training.sentences[0]}")
+    second_results = {result.batch: result for result in there.batches}
+    rows = []
+    for arm in found.arms:
+        other = second_results[arm.batch]
+        if arm.samples is None or arm.time is None or other.samples_to_target is None:
+            print(f"batch {arm.batch}: a run did not reach the target; no time to compare")
+            continue
+        rows.append(
+            Row(
+                batch=arm.batch,
+                samples=(arm.samples, other.samples_to_target),
+                rates=(arm.own_throughput, arm.throughput, other.throughput),
+                predicted=arm.time,
+                measured=other.training_time or float("nan"),
+            )
+        )
+    return rows
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    """A table; the last column is predicted over measured."""
+    header = ("batch", "samples 1", "samples 2", "rate 1", "rate 2 bench", "rate 2 study")
+    print("".join(f"{word:>14}" for word in (*header, "predicted s", "measured s", "ratio")))
+    for row in rows:
+        values = (*row.samples, *row.rates, row.predicted, row.measured)
+        numbers = "".join(f"{value:14,.1f}" for value in values)
+        print(f"{row.batch:>14}{numbers}{row.predicted / row.measured:14.3f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
