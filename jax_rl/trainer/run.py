@@ -317,6 +317,7 @@ class _Run:
             phases=host.phases if host else None, hidden=host.hidden if host else None
         )
         clock.charge("compile", compiled_in)
+        clock.enter("compile")  # keys and constants, whose small programs are compiled on the way
         self.loop = Loop(
             setup,
             programs,
@@ -328,6 +329,7 @@ class _Run:
             scorer=self.parts.scorer,
             channel=self.channel,
         )
+        clock.enter("other")
         self._saved_at, self._saved_elapsed = self.loop.position.samples, clock.elapsed
 
     def _check_fits(self, costs: Mapping[str, ProgramCosts]) -> None:

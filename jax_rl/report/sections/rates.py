@@ -149,6 +149,11 @@ def _say_gradients(gradients: Sequence[GradientResult], names: Names) -> list[st
     most = max(gradients, key=lambda result: result.clipped)
     if most.clipped == 0:
         return ["No gradient was clipped up to the crossings."]
+    if least.clipped == most.clipped:
+        return [
+            f"Gradients were clipped in {text.format_percent(most.clipped)} of updates at every"
+            " batch: the norm of such a gradient moves no weight any more, only its direction."
+        ]
     return [
         f"Gradients were clipped in {text.format_percent(least.clipped)} of updates"
         f" ({names.show(_arm(least))}) to {text.format_percent(most.clipped)}"
