@@ -44,7 +44,7 @@ class Start:
     layout: dict[str, Any]  # the layout file's content and the mesh's axis sizes
     batch_plan: dict[str, Any]  # fields of mesh.batch_plan.BatchPlan
     learning_rate: float  # after warm-up, as used by this run
-    rate_rule: str  # how it was moved: none, sqrt, linear
+    rate_rule: str  # how it was moved: none, sqrt, linear, power, adam
     reference_batch: int  # the batch that the configured rate belongs to
     warmup_updates: int
     parameters: int

@@ -203,3 +203,19 @@ def test_what_cannot_be_analysed_is_refused(tmp_path):
     (other / "study.json").write_text(json.dumps(description))
     with pytest.raises(UserError, match=r"cells/b00064_s1: ran with budget.seconds = 10.0"):
         analyse(other)
+
+
+def test_runs_that_shared_the_machine_are_compared_by_samples_alone(tmp_path):
+    write_study(tmp_path, {(b, s): (5000.0, 10.0 * b) for b in (64, 256) for s in (0, 1)})
+    assert analyse(tmp_path).training.fastest == 256
+    for path in (tmp_path / "cells").iterdir():
+        record = path / "records.jsonl"
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        lines[0]["host"] |= {"cores": 2, "load_average": 6.0}
+        record.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    summary = analyse(tmp_path)
+    assert summary.training.fastest is None
+    assert "not alone on the machine" in summary.training.sentences[0]
+    ratio = summary.batches[1].against_reference
+    assert ratio.samples.estimate == pytest.approx(1.0)
+    assert ratio.training_time.estimate is None

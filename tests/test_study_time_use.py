@@ -159,12 +159,12 @@ def test_each_difference_is_a_reason() -> None:
     runs = {"a": run_with(**base), "b": run_with(versions={"jax": "0.10.2", "numpy": "3"})}
     assert check_comparable(runs) == []
     runs["b"] = run_with(versions={"jax": "0.11"})
-    assert check_comparable(runs) == ["different versions: jax 0.10.2 in a; jax 0.11 in b"]
+    assert check_comparable(runs) == ["run with different versions: jax 0.10.2 in a; jax 0.11 in b"]
     gpu = run_with(platform="gpu", device_kind="NVIDIA H200")
-    assert check_comparable({"a": run_with(), "b": gpu})[0].startswith("different kinds of device")
+    assert check_comparable({"a": run_with(), "b": gpu})[0].startswith("on different kinds of device")
     flagged = run_with(flags={"XLA_FLAGS": "--xla_a=1"})
     assert check_comparable({"a": run_with(), "b": flagged}) == [
-        "different flags: none in a; XLA_FLAGS=--xla_a=1 in b"
+        "run with different flags: none in a; XLA_FLAGS=--xla_a=1 in b"
     ]
 
 
@@ -172,7 +172,7 @@ def test_two_processors_are_two_kinds_though_both_say_cpu() -> None:
     one = run_with(host={"cpu": "Xeon", "cores": 2})
     other = run_with(host={"cpu": "Xeon", "cores": 8})
     assert check_comparable({"a": one, "b": other}) == [
-        "different kinds of device: Xeon, 2 cores in a; Xeon, 8 cores in b"
+        "on different kinds of device: Xeon, 2 cores in a; Xeon, 8 cores in b"
     ]
 
 

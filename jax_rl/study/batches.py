@@ -37,6 +37,8 @@ class StudyFit:
     fits: dict[str, AdditiveFit]  # by measure
     design: AdditiveFit  # of all arms, the censored ones too; its effects mean nothing
     censored: dict[Arm, int]  # runs without a crossing, by arm: by setting, then by batch
+    devices_grow: bool = False  # by design, so that only their kind has to be the same
+    incomparable: tuple[str, ...] = ()  # reasons why no seconds are compared
 
     @property
     def complete(self) -> tuple[Arm, ...]:
@@ -56,7 +58,17 @@ class StudyFit:
 
     def devices_of(self, *arms: Arm) -> list[str]:
         """The devices that these arms ran on; seconds on different ones are not compared."""
-        return sorted({cell.device for cell in self.cells_of(*arms)})
+        devices = {cell.device for cell in self.cells_of(*arms)}
+        if self.devices_grow:
+            devices = {device.partition(" x ")[2] for device in devices}
+        return sorted(devices)
+
+    def list_obstacles(self, *arms: Arm) -> list[str]:
+        """Why the seconds of these arms are not compared; nothing if they are."""
+        devices = self.devices_of(*arms)
+        if len(devices) > 1:
+            return [f"on different devices ({'; '.join(devices)})"]
+        return list(self.incomparable)
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -83,8 +95,22 @@ def arm_of(item: Cell | BatchResult) -> Arm:
     return Arm(item.setting, item.batch)
 
 
-def fit_study(cells: Sequence[Cell], *, settings: Sequence[str]) -> StudyFit:
-    """Fits every measure over the finished runs given, whose settings are among `settings`."""
+def fit_study(
+    cells: Sequence[Cell],
+    *,
+    settings: Sequence[str],
+    devices_grow: bool = False,
+    incomparable: Sequence[str] = (),
+) -> StudyFit:
+    """Fits every measure over the finished runs given, whose settings are among `settings`.
+
+    Args:
+      cells: finished runs.
+      settings: their names, in order.
+      devices_grow: the study lets devices grow with the batch: times on more of one kind are then
+        what it compares.
+      incomparable: reasons why seconds of any of them are not compared.
+    """
     censored = {
         arm: sum(arm_of(cell) == arm and cell.crossing is None for cell in cells)
         for arm in sorted(
@@ -100,6 +126,8 @@ def fit_study(cells: Sequence[Cell], *, settings: Sequence[str]) -> StudyFit:
             [arm_of(cell) for cell in cells], [cell.seed for cell in cells], [0.0] * len(cells)
         ),
         censored=censored,
+        devices_grow=devices_grow,
+        incomparable=tuple(incomparable),
     )
 
 
@@ -128,8 +156,8 @@ def compare_arms(fit: StudyFit, arm: Arm, *, against: Arm) -> Comparison:
 
     Ratios of arms in which every run crossed come from the fit over all such arms. Where a run
     is censored, the two arms alone are compared, within the seeds that both have, so that no
-    bound of a third arm enters. Either way samples / throughput = training time. Arms whose runs
-    were not all on the same devices have no ratio but that of samples.
+    bound of a third arm enters. Either way samples / throughput = training time. Arms whose
+    seconds are not comparable have no ratio but that of samples.
     """
     return Comparison(
         arm.setting,
@@ -151,7 +179,7 @@ def compare_measure(
     sides = bool(fit.censored[arm]), bool(fit.censored[against])
     one_sided = measure != "throughput" and any(sides)
     unknown = one_sided and all(sides)
-    if unknown or (measure != "samples" and len(fit.devices_of(arm, against)) > 1):
+    if unknown or (measure != "samples" and fit.list_obstacles(arm, against)):
         return Interval(None, None, None)
     alone = any(sides)
     known = _fit_measure(fit.cells_of(arm, against), measure) if alone else fit.fits[measure]

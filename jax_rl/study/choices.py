@@ -59,7 +59,7 @@ def choose_batches(
     if efficient is not None and efficient != base:
         confidence = _find_confidence(fit, efficient, base)
     reason = _find_obstacle(fit, arms, complete, base)
-    timed = bool(complete) and len(fit.devices_of(*arms)) == 1
+    timed = bool(complete) and not fit.list_obstacles(*arms)
     fastest = min(complete, key=fit.fits[f"{clock}_time"].effect) if timed and complete else None
     return Choices(
         setting=setting,
@@ -78,8 +78,8 @@ def choose_batches(
 def _find_obstacle(fit: StudyFit, arms: Sequence[Arm], complete: Sequence[Arm], base: Arm) -> str:
     if not complete:
         return "in no batch did every run reach the target"
-    if len(devices := fit.devices_of(*arms)) > 1:
-        return f"runs on different devices ({'; '.join(devices)}): times are not compared"
+    if obstacles := fit.list_obstacles(*arms):
+        return f"runs {'; '.join(obstacles)}: times are not compared"
     if base not in fit.censored:
         return f"no run of the reference batch {base.batch} has finished"
     if fit.censored[base]:

@@ -13,6 +13,8 @@ from jax_rl.records import RunRecord, Start
 BUSY_SHARE = 0.5
 """Load by others, as a share of the cores, from which on a machine was not the run's own."""
 
+KINDS = "on different kinds of device"
+
 COMPILERS = ("jax", "jaxlib", "libtpu")
 """Packages whose version changes what programs do."""
 
@@ -30,9 +32,9 @@ def check_comparable(runs: Mapping[str, RunRecord]) -> list[str]:
       runs: by name.
     """
     questions: list[tuple[str, Callable[[Start], str]]] = [
-        ("different kinds of device", _describe_kind),
-        ("different versions", _describe_versions),
-        ("different flags", _describe_flags),
+        (KINDS, _describe_kind),
+        ("run with different versions", _describe_versions),
+        ("run with different flags", _describe_flags),
     ]
     reasons = []
     for what, describe in questions:

@@ -70,8 +70,8 @@ def fit_setting(fit: StudyFit, setting: str, *, tuned: bool) -> SettingFits:
     complete = [arm for arm in fit.complete if arm in arms]
     left_out = [arm.batch for arm in arms if fit.censored[arm]]
     untuned = "" if tuned else "rates not tuned per batch"
-    devices = fit.devices_of(*complete)
-    moved = f"runs on different devices ({'; '.join(devices)})" if len(devices) > 1 else ""
+    obstacles = fit.list_obstacles(*complete)
+    moved = f"runs {'; '.join(obstacles)}" if obstacles else ""
 
     def make(curve: Curve, refused: str) -> CurveFit:
         points = gather_points(fit, complete, measure=curve.measure)

@@ -174,7 +174,7 @@ def choose_singly(
     clock, reference = both.clock, Arm(names.settings[0], context.reference)
     measured = [arm for arm in fit.censored if arm.batch == reference.batch]
     complete = [arm for arm in measured if not fit.censored[arm]]
-    if not complete or len(fit.devices_of(*measured)) > 1:
+    if not complete or fit.list_obstacles(*measured):
         best, near = None, list[str]()
     else:
         best = min(complete, key=fit.fits[f"{clock}_time"].effect)

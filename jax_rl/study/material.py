@@ -16,6 +16,7 @@ from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME, RunRecord, read_run
 from jax_rl.study.batches import StudyFit, fit_study, summarise_arm
 from jax_rl.study.cells import Planned, changed_hardware, make_cell
+from jax_rl.study.comparable import KINDS, check_comparable
 from jax_rl.study.names import Names
 from jax_rl.study.notes import check_same_experiment
 from jax_rl.study.settings import Setting, read_settings
@@ -95,7 +96,12 @@ def gather(directory: Path) -> Material:
         if p.name in runs
     ]
     usable = [cell for cell in cells if _is_usable(cell, runs[cell.name])]
-    fit = fit_study(usable, settings=tuple(settings))
+    fit = fit_study(
+        usable,
+        settings=tuple(settings),
+        devices_grow=any(one.devices == "batch" for one in settings.values()),
+        incomparable=_list_obstacles(usable, runs),
+    )
     reference = Arm(only, int(study["config"]["batch"]["size"]))
     return Material(
         study=study,
@@ -141,6 +147,14 @@ def _read_runs(directory: Path, planned: list[Planned]) -> dict[str, RunRecord]:
         if (place / FILE_NAME).is_file() and "\n" in (place / FILE_NAME).read_text("utf-8"):
             runs[plan.name] = read_run(place)
     return runs
+
+
+def _list_obstacles(usable: list[Cell], runs: Mapping[str, RunRecord]) -> list[str]:
+    """Why no seconds are compared; what the names of the devices tell is told arm by arm."""
+    reasons = check_comparable({cell.name: runs[cell.name] for cell in usable})
+    if len({cell.device for cell in usable}) > 1:
+        reasons = [reason for reason in reasons if not reason.startswith(KINDS)]
+    return reasons
 
 
 def _is_usable(cell: Cell, run: RunRecord) -> bool:

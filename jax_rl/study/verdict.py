@@ -24,18 +24,18 @@ def decide(
     The fastest arm has the smallest effect on log time among the arms whose runs all crossed. An
     arm is faster or slower than the reference when its simultaneous interval leaves out 1, and
     cannot be told from the fastest unless another arm beats it beyond its simultaneous bound
-    (`jax_rl.study.judge`). The first setting has the reference. Arms that were run on different
-    devices have no verdict.
+    (`jax_rl.study.judge`). The first setting has the reference. Arms whose seconds are not
+    comparable have no verdict.
 
     Args:
       untuned: arms whose best rate was at the edge of those tried; what is said of them, and
         against them, stays undecided.
     """
     arms = [arm_of(result) for result in results if result.setting in names.settings]
-    devices = fit.devices_of(*arms)
+    obstacles = fit.list_obstacles(*arms)
     reference = Arm(names.settings[0], context.reference)
-    if len(devices) > 1 and set(arms) & set(fit.complete):
-        return Verdict(clock, None, None, [], False, [_describe_devices(devices)], [], [])
+    if obstacles and set(arms) & set(fit.complete):
+        return Verdict(clock, None, None, [], False, [_describe_obstacles(obstacles)], [], [])
     judgement = leave_open(judge_arms(fit, arms, reference=reference, clock=clock), untuned, arms)
     fastest, near = judgement.fastest, judgement.near
     if fastest is None:
@@ -209,9 +209,9 @@ def _describe_censored(
     ]
 
 
-def _describe_devices(devices: Sequence[str]) -> str:
+def _describe_obstacles(obstacles: Sequence[str]) -> str:
     return (
-        f"The runs were on different devices ({'; '.join(devices)}), so their throughput and times"
+        f"The runs were {'; '.join(obstacles)}, so their throughput and times"
         " are not compared and there is no verdict; only samples to target are compared."
     )
 
