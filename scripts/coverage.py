@@ -14,8 +14,8 @@ import json
 import sys
 import time
 
-from jax_rl.study.coverage import Coverage, measure_coverage
-from jax_rl.study.simulate import SCENARIOS
+from jax_rl.study.certainty.coverage import Coverage, measure_coverage
+from jax_rl.study.certainty.simulate import SCENARIOS
 
 HEADER = (
     f"{'scenario':9}{'seeds':>6}{'interval':>9}{'(worst)':>8}{'alone':>7}{'(worst)':>8}"

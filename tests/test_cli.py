@@ -24,7 +24,7 @@ from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
 from jax_rl.records import RecordWriter
 from jax_rl.study.answers import NO_WISHES, Wishes
-from jax_rl.study.cost import Price
+from jax_rl.study.decisions.cost import Price
 from jax_rl.sweep.part import Part
 
 

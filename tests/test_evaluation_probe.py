@@ -15,8 +15,8 @@ from jax_rl.errors import UserError
 from jax_rl.evaluation import probe as module
 from jax_rl.evaluation.probe import probe
 from jax_rl.records import read_run
-from jax_rl.study.noise import measure_noise
-from jax_rl.study.noise_split import read_split
+from jax_rl.study.noise.scale import measure_noise
+from jax_rl.study.noise.split import read_split
 from jax_rl.trainer.run import train
 from jax_rl.trainer.setup import prepare_run
 

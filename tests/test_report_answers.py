@@ -22,12 +22,12 @@ from jax_rl.report.sections.fits import show_fits
 from jax_rl.report.sections.quantities import show_ends, show_quantity
 from jax_rl.report.sections.transfer import show_transfers
 from jax_rl.study.batches import StudyFit, fit_study, summarise_arm
-from jax_rl.study.choices import choose_batches
-from jax_rl.study.cost import Price, summarise_costs
-from jax_rl.study.fits import fit_setting
-from jax_rl.study.score_curves import fit_scores
+from jax_rl.study.curves.fits import fit_setting
+from jax_rl.study.curves.scores import fit_scores
+from jax_rl.study.decisions.choices import choose_batches
+from jax_rl.study.decisions.cost import Price, summarise_costs
+from jax_rl.study.decisions.transfer import Transfer, transfer_study
 from jax_rl.study.summary import Arm, BatchResult, Cell, Interval
-from jax_rl.study.transfer import Transfer, transfer_study
 
 BATCHES = (8, 32, 128, 512, 2048)
 REFERENCE = 32

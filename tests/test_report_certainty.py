@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from jax_rl.report.axes import use_style
 from jax_rl.report.sections.certainty import show_certainty
 from jax_rl.study.batches import fit_study, summarise_arm
-from jax_rl.study.certainty import describe_certainty
+from jax_rl.study.certainty.describe import describe_certainty
+from jax_rl.study.certainty.simulate import SCENARIOS, SETTING, simulate_study
+from jax_rl.study.certainty.spread import MoreSeeds
 from jax_rl.study.names import Names
-from jax_rl.study.simulate import SCENARIOS, SETTING, simulate_study
-from jax_rl.study.spread import MoreSeeds
 from jax_rl.study.summary import Arm
 from jax_rl.study.verdict import decide
 from jax_rl.study.words import RateContext

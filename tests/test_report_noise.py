@@ -7,9 +7,9 @@ import pytest
 
 from jax_rl.report.sections.noise import show_noise
 from jax_rl.study.names import Names
-from jax_rl.study.noise import NoiseScale, Ratio, measure_noise
-from jax_rl.study.noise_batches import TurningPoint, summarise_noise
-from jax_rl.study.noise_split import CovarianceSplit, Estimated
+from jax_rl.study.noise.batches import TurningPoint, summarise_noise
+from jax_rl.study.noise.scale import NoiseScale, Ratio, measure_noise
+from jax_rl.study.noise.split import CovarianceSplit, Estimated
 from jax_rl.study.summary import Arm
 
 NAMES = Names(("replicated",))

@@ -7,10 +7,10 @@ import pytest
 from test_study_rate_effects import SQRT, make_tuning
 
 from jax_rl.report.sections.rates import show_rates
-from jax_rl.study.gradients import GradientResult
 from jax_rl.study.names import Names
-from jax_rl.study.rate_effects import find_effects
-from jax_rl.study.tuning import Tuning
+from jax_rl.study.rates.effects import find_effects
+from jax_rl.study.rates.gradients import GradientResult
+from jax_rl.study.rates.tuning import Tuning
 
 NAMES = Names(("replicated",))
 SETTINGS = {"replicated": SQRT}

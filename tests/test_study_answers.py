@@ -12,7 +12,7 @@ from study_records import write_study
 
 from jax_rl.errors import UserError
 from jax_rl.study.answers import Answers, Wishes, answer
-from jax_rl.study.cost import Price
+from jax_rl.study.decisions.cost import Price
 from jax_rl.study.material import gather
 from jax_rl.throughput import ThroughputPoint, ThroughputTable, write_throughput
 

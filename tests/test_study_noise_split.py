@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jax_rl.errors import UserError
-from jax_rl.study.noise import Ratio
-from jax_rl.study.noise_split import (
+from jax_rl.study.noise.scale import Ratio
+from jax_rl.study.noise.split import (
     PairProducts,
     _leave_out,
     estimate_split,

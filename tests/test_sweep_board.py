@@ -11,7 +11,7 @@ from jax_rl.config import Config
 from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
 from jax_rl.study.cells import Planned
-from jax_rl.study.trials import Trial
+from jax_rl.study.rates.trials import Trial
 from jax_rl.sweep.board import Board, Job
 from jax_rl.sweep.locks import Locks
 from jax_rl.sweep.part import Part

@@ -17,7 +17,7 @@ from jax_rl.records import FILE_NAME, Event, RecordWriter, Validation, read_run
 from jax_rl.report.build import build_report
 from jax_rl.study.analyse import analyse
 from jax_rl.study.cells import Planned
-from jax_rl.study.tuning import read_tuning
+from jax_rl.study.rates.tuning import read_tuning
 from jax_rl.sweep.plan import make_cell_config, order_cells
 from jax_rl.sweep.run import run_study
 from jax_rl.sweep.stop import find_limit, stop_after_tail

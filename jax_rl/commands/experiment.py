@@ -139,7 +139,7 @@ class Report:
 
     def run(self) -> None:
         from jax_rl.study.answers import Wishes
-        from jax_rl.study.cost import make_price
+        from jax_rl.study.decisions.cost import make_price
 
         price = None if self.price is None else make_price(self.price, self.currency)
         _show_report(self.directory, Wishes(price=price, throughput=self.throughput))

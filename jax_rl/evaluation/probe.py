@@ -17,8 +17,8 @@ from jax_rl.rewards.base import Problem
 from jax_rl.rewards.score import Scores, check_scores
 from jax_rl.sampler.generate import Rollouts
 from jax_rl.sampler.waves import PromptRows, split_waves
-from jax_rl.study.noise import Ratio
-from jax_rl.study.noise_split import (
+from jax_rl.study.noise.scale import Ratio
+from jax_rl.study.noise.split import (
     FILE_NAME,
     CovarianceSplit,
     Estimated,

@@ -5,24 +5,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jax_rl.study.batches import arm_of
-from jax_rl.study.certainty import Certainty, describe_certainty
-from jax_rl.study.choices import Choices, choose_batches
-from jax_rl.study.cost import Costs, Price, summarise_costs
-from jax_rl.study.fits import SettingFits, fit_setting
-from jax_rl.study.gradients import GradientResult, summarise_gradients
-from jax_rl.study.growth import Growth, examine_growth
-from jax_rl.study.growth_arms import read_groups
+from jax_rl.study.certainty.describe import Certainty, describe_certainty
+from jax_rl.study.curves.fits import SettingFits, fit_setting
+from jax_rl.study.curves.scores import ScoreFit, fit_scores
+from jax_rl.study.decisions.choices import Choices, choose_batches
+from jax_rl.study.decisions.cost import Costs, Price, summarise_costs
+from jax_rl.study.decisions.transfer import Transfer, transfer_study
+from jax_rl.study.growth.arms import read_groups
+from jax_rl.study.growth.statements import Growth, examine_growth
 from jax_rl.study.material import Material
-from jax_rl.study.noise import measure_noise
-from jax_rl.study.noise_batches import NoiseSummary, TurningPoint, summarise_noise
-from jax_rl.study.noise_split import FILE_NAME, CovarianceSplit, read_split
-from jax_rl.study.rate_effects import RateEffect, find_effects
-from jax_rl.study.score_curves import ScoreFit, fit_scores
+from jax_rl.study.noise.batches import NoiseSummary, TurningPoint, summarise_noise
+from jax_rl.study.noise.scale import measure_noise
+from jax_rl.study.noise.split import FILE_NAME, CovarianceSplit, read_split
+from jax_rl.study.rates.effects import RateEffect, find_effects
+from jax_rl.study.rates.gradients import GradientResult, summarise_gradients
+from jax_rl.study.rates.tuning import Tuning
 from jax_rl.study.settings import Setting
 from jax_rl.study.summary import Verdict
-from jax_rl.study.time_use import DevicePeaks, TimeUse, study_time_use
-from jax_rl.study.transfer import Transfer, transfer_study
-from jax_rl.study.tuning import Tuning
+from jax_rl.study.use.time import DevicePeaks, TimeUse, study_time_use
 from jax_rl.throughput import read_throughput
 
 CLOCKS = ("training", "elapsed")

@@ -19,9 +19,9 @@ from jax_rl.study.cells import Planned, changed_hardware, make_cell
 from jax_rl.study.comparable import KINDS, check_comparable
 from jax_rl.study.names import Names
 from jax_rl.study.notes import check_same_experiment
+from jax_rl.study.rates.tuning import Tuning, read_tuning
 from jax_rl.study.settings import Setting, read_settings
 from jax_rl.study.summary import Arm, BatchResult, Cell
-from jax_rl.study.tuning import Tuning, read_tuning
 
 STUDY_FILE = "study.json"
 

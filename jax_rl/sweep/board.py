@@ -9,8 +9,8 @@ from typing import Literal
 from jax_rl.config import Config
 from jax_rl.config_file import config_to_dict
 from jax_rl.study.cells import Planned
-from jax_rl.study.trials import FOLDER, Trial, TrialResult, plan_trials
-from jax_rl.study.tuning import list_trials, read_results, tune_arm
+from jax_rl.study.rates.trials import FOLDER, Trial, TrialResult, plan_trials
+from jax_rl.study.rates.tuning import list_trials, read_results, tune_arm
 from jax_rl.sweep.directory import prepare_run
 from jax_rl.sweep.locks import Locks
 from jax_rl.sweep.part import Part

@@ -16,8 +16,8 @@ from jax_rl.errors import UserError
 from jax_rl.plan.peaks import measure_peaks
 from jax_rl.study.cells import Planned
 from jax_rl.study.material import STUDY_FILE
+from jax_rl.study.rates.trials import is_finished
 from jax_rl.study.settings import describe_settings, make_settings
-from jax_rl.study.trials import is_finished
 from jax_rl.sweep.plan import order_cells
 from jax_rl.trainer.checkpoints import has_checkpoint
 from jax_rl.trainer.policy import resolve_model

@@ -12,8 +12,8 @@ from jax_rl.growth import count_devices, grow_batch
 from jax_rl.learner.schedule import scale_optimizer
 from jax_rl.mesh.batch_plan import plan_batch
 from jax_rl.study.cells import Planned
+from jax_rl.study.rates.trials import Trial, plan_trials
 from jax_rl.study.settings import Setting, has_prefix, make_settings, name_layouts
-from jax_rl.study.trials import Trial, plan_trials
 from jax_rl.trainer.setup import PolicySetup, prepare_policy
 
 

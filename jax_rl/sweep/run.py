@@ -17,7 +17,7 @@ from jax_rl.config_checks import validate
 from jax_rl.errors import DivergedError
 from jax_rl.hosts.channel import Channel, open_channel
 from jax_rl.study.cells import Planned
-from jax_rl.study.trials import Trial
+from jax_rl.study.rates.trials import Trial
 from jax_rl.sweep.board import LOCKS, Board, Job, find_place
 from jax_rl.sweep.directory import open_study
 from jax_rl.sweep.locks import Locks

@@ -8,7 +8,7 @@ from jax_rl.records import Validation, read_run
 from jax_rl.study.cells import Planned, make_cell
 from jax_rl.study.crossing import check_start_score, fit_isotonic, should_stop
 from jax_rl.study.intervals import geometric_mean
-from jax_rl.study.trials import is_finished
+from jax_rl.study.rates.trials import is_finished
 from jax_rl.trainer.run import StopRule
 
 

@@ -15,10 +15,10 @@ from jax_rl.report.sections.certainty_tables import (
     tabulate_spread,
     tabulate_targets,
 )
-from jax_rl.study.certainty import Certainty
+from jax_rl.study.certainty.describe import Certainty
+from jax_rl.study.certainty.sensitivity import Reading, Sensitivity, SetUncertainty, TargetPoint
+from jax_rl.study.certainty.spread import FEWEST_BOOTSTRAP_SEEDS, MOST_SEEDS, MoreSeeds, Spread
 from jax_rl.study.names import Names
-from jax_rl.study.sensitivity import Reading, Sensitivity, SetUncertainty, TargetPoint
-from jax_rl.study.spread import FEWEST_BOOTSTRAP_SEEDS, MOST_SEEDS, MoreSeeds, Spread
 from jax_rl.study.summary import Arm
 
 UNEQUAL = 0.05

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Table
-from jax_rl.study.censored import CensoredRatio
+from jax_rl.study.certainty.censored import CensoredRatio
+from jax_rl.study.certainty.sensitivity import Reading, Sensitivity, TargetPoint
+from jax_rl.study.certainty.spread import FEWEST_BOOTSTRAP_SEEDS, Spread
 from jax_rl.study.names import Names, join_words
-from jax_rl.study.sensitivity import Reading, Sensitivity, TargetPoint
-from jax_rl.study.spread import FEWEST_BOOTSTRAP_SEEDS, Spread
 from jax_rl.study.summary import Arm
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from jax_rl.report import text
 from jax_rl.report.section import Section, Table
 from jax_rl.report.sections.quantities import add_ends, show_quantity
-from jax_rl.study.choices import SAMPLES_RATIO, Choices
+from jax_rl.study.decisions.choices import SAMPLES_RATIO, Choices
 
 _WORDS = {
     "samples": "samples to target alone",

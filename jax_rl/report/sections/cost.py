@@ -8,7 +8,7 @@ from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.report.sections.quantities import set_log_x
-from jax_rl.study.cost import ArmCost, Costs
+from jax_rl.study.decisions.cost import ArmCost, Costs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.report.sections.quantities import add_ends, set_batches, show_ends, show_quantity
-from jax_rl.study.curves import CURVES
-from jax_rl.study.fits import CurveFit, SettingFits
-from jax_rl.study.score_curves import ScoreFit
+from jax_rl.study.curves.fits import CurveFit, SettingFits
+from jax_rl.study.curves.scores import ScoreFit
+from jax_rl.study.curves.shapes import CURVES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

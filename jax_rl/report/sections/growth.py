@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
-from jax_rl.study.evidence import UNMEASURED, Evidence, Statement
-from jax_rl.study.growth import Growth
-from jax_rl.study.growth_arms import ArmShape
+from jax_rl.study.growth.arms import ArmShape
+from jax_rl.study.growth.evidence import UNMEASURED, Evidence, Statement
+from jax_rl.study.growth.statements import Growth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.study.names import Names
-from jax_rl.study.noise import Ratio
-from jax_rl.study.noise_batches import BatchNoise, NoiseSummary, TurningPoint
-from jax_rl.study.noise_split import CovarianceSplit, Estimated
+from jax_rl.study.noise.batches import BatchNoise, NoiseSummary, TurningPoint
+from jax_rl.study.noise.scale import Ratio
+from jax_rl.study.noise.split import CovarianceSplit, Estimated
 from jax_rl.study.summary import Arm
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
-from jax_rl.study.gradients import GradientResult
 from jax_rl.study.names import Names, join_words
-from jax_rl.study.rate_effects import RateEffect
+from jax_rl.study.rates.effects import RateEffect
+from jax_rl.study.rates.gradients import GradientResult
+from jax_rl.study.rates.tuning import ArmTuning, TriedRate, Tuning
 from jax_rl.study.settings import Setting
 from jax_rl.study.summary import Arm
-from jax_rl.study.tuning import ArmTuning, TriedRate, Tuning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

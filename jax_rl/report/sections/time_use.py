@@ -8,7 +8,7 @@ from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.study.names import join_words
 from jax_rl.study.summary import Arm, StudySummary
-from jax_rl.study.time_use import ArmTimeUse, Rates, TimeUse
+from jax_rl.study.use.time import ArmTimeUse, Rates, TimeUse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

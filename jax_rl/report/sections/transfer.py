@@ -8,7 +8,7 @@ from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.report.sections.quantities import set_batches
-from jax_rl.study.transfer import Transfer, TransferArm
+from jax_rl.study.decisions.transfer import Transfer, TransferArm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,1 @@
+"""How sure a verdict is, and how often the analysis is right."""

@@ -1,0 +1,1 @@
+"""Curves over batches and along runs."""

@@ -1,0 +1,1 @@
+"""What follows for whoever has to choose: batches, cost, other hardware."""

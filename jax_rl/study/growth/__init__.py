@@ -1,0 +1,1 @@
+"""What grows with the batch: published statements held against the runs of a study."""

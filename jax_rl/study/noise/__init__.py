@@ -1,0 +1,1 @@
+"""The gradient noise scale: per run, per batch, and split between and within prompts."""

@@ -1,0 +1,1 @@
+"""Learning rates: trials, what they choose, and what moving the rate does."""
