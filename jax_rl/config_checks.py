@@ -1,6 +1,7 @@
 """Values of a configuration that are out of range, or do not fit each other."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jax_rl.config import BatchConfig, Config, RopeConfig, resize_batch, study_batches
@@ -108,13 +109,27 @@ def validate(config: Config, *, study: bool = False) -> None:
     if study:
         check_study(config, batches)
     whole = resize_batch(config.batch, config.batch.size)
+    _check_batch(whole)
     for batch in cut_batches(config, batches) if study else (whole,):
         _check_batch(batch)
     if study and config.measure.noise_scale:
-        # One that is too small for it is trained all the same, but not if all are.
-        check_units(resize_batch(config.batch, max(batches)))
+        _check_some_units(config, batches)
     _check_sampling(config)
     _check_grid(config, batches)
+
+
+def _check_some_units(config: Config, batches: Sequence[int]) -> None:
+    """A batch that is too small for two units is trained all the same, but not if all are."""
+    refused = None
+    for batch in cut_batches(config, batches):
+        try:
+            check_units(batch)
+        except UserError as error:
+            refused = error
+        else:
+            return
+    if refused is not None:
+        raise refused
 
 
 def _check_range(key: str, value: Any) -> None:

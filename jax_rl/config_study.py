@@ -81,7 +81,9 @@ def _check_trials(study: StudyConfig) -> None:
     trials = study.trials
     if not trials:
         return
-    rising = all(low < high for low, high in itertools.pairwise(trials))
+    # Their directories are named after six digits of them.
+    names = [float(f"{multiple:g}") for multiple in trials]
+    rising = all(low < high for low, high in itertools.pairwise(names))
     if len(trials) < 3 or not rising or not all(0 < t < math.inf for t in trials):
         raise UserError(
             f"study.trials = {list(trials)} must be at least three rising multiples above 0, so"

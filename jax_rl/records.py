@@ -200,7 +200,7 @@ class End:
     hidden: dict[str, float]
     compiled: dict[str, int]  # how often each program was traced; 1 each
     load_average: float  # other and own work on the host at the end
-    peak_memory_bytes: int
+    peak_memory_bytes: int  # 0: not known, as an earlier run of the process had more
     goodput: float = math.nan  # training seconds / all seconds since the first start
 
 

@@ -28,15 +28,15 @@ def make_config(reference=64, **budget):
     )
 
 
-def make_start(config, batch, seed, layout="", **changes):
+def make_start(config, batch, seed, name="", **changes):
     config = json.loads(json.dumps(config))
     config["batch"]["size"], config["run"]["seed"] = batch, seed
-    config["run"]["layout"] = layout or "replicated"
+    config["run"]["layout"] = name or "replicated"
     start = Start(
         time="2026-01-01T00:00:00Z",
         config=config,
         layout={
-            "name": layout or "replicated",
+            "name": name or "replicated",
             "axis_sizes": {"data": 1, "fsdp": 1, "tensor": 1},
         },
         batch_plan={},

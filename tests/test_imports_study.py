@@ -322,3 +322,27 @@ def test_command_makes_the_study(tmp_path, capsys) -> None:
     command.run()
     assert "jax-rl report" in capsys.readouterr().out
     assert len(analyse(tmp_path / "study").cells) == 2
+
+
+def test_an_unknown_number_of_devices_costs_nothing(tmp_path) -> None:
+    path = write_csv(tmp_path / "a.csv", list_rows(64, PLAIN))
+    runs = [LoggedRun(path, 64), LoggedRun(path, 64, seed=1, devices=8, device="H100")]
+    summary = analyse(import_study(runs[:1], tmp_path / "unknown", target=TARGET))
+    assert summary.device == "unknown number of devices of unknown kind (imported)"
+    assert summary.cells[0].device_count == 0
+    assert [arm.device_hours for costs in summary.answers.costs for arm in costs.arms] in (
+        [],
+        [None, None],
+    )
+    known = analyse(import_study(runs[1:], tmp_path / "known", target=TARGET))
+    assert known.device == "8 x H100 (imported)"
+
+
+def test_a_log_that_begins_at_the_target_says_that_it_is_a_bound(tmp_path) -> None:
+    rows = [row for row in list_rows(64, PLAIN) if row["step"] >= 6]
+    study = import_study(
+        [LoggedRun(write_csv(tmp_path / "a.csv", rows), 64)], tmp_path / "s", target=TARGET
+    )
+    (cell,) = analyse(study).cells
+    assert cell.crossing.samples == 6 * 64
+    assert any("crossed at most there" in note for note in cell.notes)

@@ -52,6 +52,18 @@ def test_the_largest_update_tells_those_of_smaller_batches() -> None:
     }
 
 
+def test_a_loop_that_another_loop_could_be_taken_for_is_compiled_itself() -> None:
+    # Batch 64 in two updates of two microbatches: as many of the one as of the other.
+    points = list_points(64, 128, batch={"wave": 16, "microbatch": 16, "updates": 2})
+    _, jobs = jobs_of(points)
+    accumulations = {point.plan.size: point.plan.accumulation for point in points}
+    assert accumulations == {64: 2, 128: 4}
+    counted = {j.config.batch.size: j.counted for j in jobs if j.program == "update"}
+    assert counted == {128: 4}
+    (alone,) = list_points(64, batch={"wave": 16, "microbatch": 16, "updates": 2})
+    assert jobs_of([alone])[0][0]["update"][0].job.counted is None
+
+
 def test_a_single_microbatch_has_no_loop_and_is_compiled_itself() -> None:
     recipes, jobs = jobs_of(list_points(8, 16, 32, 64, **FIXED, devices=8))
     assert sorted(j.config.batch.size for j in jobs if j.program == "update") == [8, 64]

@@ -4,13 +4,13 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from study_records import build_cell
-from test_study_transfer import point, table
+from test_study_decisions_transfer import point, table
 
 from jax_rl.config import Config
 from jax_rl.config_file import config_to_dict
@@ -173,7 +173,10 @@ def test_choices_say_three_batches_and_what_each_half_costs() -> None:
     section = known(show_choices(choices))
     assert "the fastest batch is 128" in section.paragraphs[0]
     assert "the largest efficient one 32, the reference itself" in section.paragraphs[0]
-    assert "a batch is slower than the reference (32)" in section.paragraphs[0]
+    assert (
+        "by the point estimates a batch is slower than the reference (32) beyond"
+        in (section.paragraphs[0])
+    )
     (halves,) = section.tables
     assert [row[:3] for row in halves.rows[:3]] == [
         ["samples to target alone", "training", "8"],
@@ -182,6 +185,40 @@ def test_choices_say_three_batches_and_what_each_half_costs() -> None:
     ]
     # Times go as (1 + B / 100) (1 + 60 / B): 2,048 against 128 takes 22.1 / 3.35 times as long.
     assert float(halves.rows[1][3]) == pytest.approx(22.1 / 3.35, rel=0.03)
+
+
+def test_choices_say_what_is_not_told_from_the_fastest() -> None:
+    fit, results = prepare(build())
+    found = choose_batches(
+        fit, results, setting="replicated", reference=REFERENCE, clock="training"
+    )
+
+    def say(**changes: Any) -> str:
+        return known(show_choices([dataclasses.replace(found, **changes)])).paragraphs[0]
+
+    assert found.near == [128]
+    assert "the fastest batch is 128;" in say()
+    several = say(near=[32, 128, 2048])
+    assert "the fastest batch is 128 (32 and 2,048 not told from it);" in several
+
+
+@pytest.mark.parametrize(
+    ("edge", "words"),
+    [
+        (Interval(32.0, None, None, "at least"), "no batch larger than the reference (32) has a"),
+        (Interval(2048.0, 64.0, None, "at least"), "no larger batch is slower than the reference"),
+        (Interval(math.exp(math.log(32)), None, None), "the next larger batch is slower than"),
+        (Interval(90.0, 64.0, 200.0), "slower than the reference (32) beyond 90 rollouts"),
+    ],
+)
+def test_the_break_even_in_words(edge: Interval, words: str) -> None:
+    fit, results = prepare(build())
+    found = choose_batches(
+        fit, results, setting="replicated", reference=REFERENCE, clock="training"
+    )
+    shown = known(show_choices([dataclasses.replace(found, break_even=edge)])).paragraphs[0]
+    assert words in shown
+    assert ("by the point estimates" in shown) == (edge.estimate != 32.0 or not edge.bound)
 
 
 def test_choices_without_the_reference_say_so() -> None:
@@ -232,6 +269,38 @@ def test_costs_without_a_price_are_device_hours() -> None:
     assert "No price was given (--price)" in section.paragraphs[0]
     assert "EUR" not in section.paragraphs[0]
     assert section.drawings == []
+
+
+def test_costs_are_no_more_certain_than_times() -> None:
+    fit, results = prepare(build())
+    costs = summarise_costs(fit, results, reference=Arm("replicated", REFERENCE), clock="training")
+    several = dataclasses.replace(
+        costs, cheapest=[Arm("replicated", 32), Arm("replicated", 128), Arm("replicated", 512)]
+    )
+    words = known(show_costs([several])).paragraphs[0]
+    assert "the cheapest batch is 128 (32 and 512 not told from it) with" in words
+    assert ": by the point estimates " in words
+    assert "not told from it" not in known(show_costs([costs])).paragraphs[0]
+
+
+def test_costs_on_two_kinds_of_device_say_why_there_are_none() -> None:
+    cells = [
+        dataclasses.replace(cell, device=f"1 x {'A100' if cell.batch < 100 else 'H100'} (gpu)")
+        for cell in build()
+    ]
+    fit, results = prepare(cells)
+    costs = summarise_costs(fit, results, reference=Arm("replicated", REFERENCE), clock="training")
+    section = known(show_costs([costs]))
+    assert section.paragraphs == [
+        "By the training clock: no cost, runs on different devices (A100 (gpu); H100 (gpu))."
+    ]
+    assert (section.tables, section.drawings) == ([], [])
+
+
+def test_the_interval_of_a_level_is_for_these_seeds() -> None:
+    fit, _ = prepare(build())
+    section = known(show_fits([fit_setting(fit, "replicated", tuned=True)]))
+    assert "The interval of a level is for these seeds" in section.tables[0].about
 
 
 def test_every_answer_is_plain_values() -> None:

@@ -26,7 +26,7 @@ def list_files(directory: Path) -> dict[str, bytes]:
 
 def test_rebuilding_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / build.STUDY_FILE).write_text("{}")
-    monkeypatch.setattr(build, "analyse", lambda directory: UNFINISHED)
+    monkeypatch.setattr(build, "analyse", lambda directory, wishes: UNFINISHED)
     # All figures are drawn twice in test_report_figures.
     first_only = dict(list(figures.FIGURES.items())[:1])
     monkeypatch.setattr(figures, "FIGURES", first_only)

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 
 from jax_rl.report.axes import use_style
 from jax_rl.report.sections.certainty import show_certainty
+from jax_rl.report.sections.certainty_tables import tabulate_targets
 from jax_rl.study.batches import fit_study, summarise_arm
 from jax_rl.study.certainty.describe import describe_certainty
+from jax_rl.study.certainty.sensitivity import ArmTime, SetUncertainty, TargetPoint
 from jax_rl.study.certainty.simulate import SCENARIOS, SETTING, simulate_study
 from jax_rl.study.certainty.spread import MoreSeeds
 from jax_rl.study.names import Names
@@ -136,3 +138,45 @@ def test_figure_draws_one_line_per_arm(name):
     assert len(lines) == 5
     assert axes.get_yscale() == "log"
     assert "is the fastest" in drawing.description
+
+
+def test_targets_say_the_set_and_not_the_fastest_alone():
+    certainty = analyse()
+    first, *_ = certainty.sensitivity.targets
+
+    def say(*points):
+        sensitivity = dataclasses.replace(certainty.sensitivity, targets=list(points))
+        changed = dataclasses.replace(certainty, sensitivity=sensitivity)
+        return show_certainty(changed, names=NAMES).paragraphs[1]
+
+    def point(target, fastest, *near):
+        arms = [Arm(SETTING, batch) for batch in near]
+        return dataclasses.replace(first, target=target, fastest=fastest, arms=arms)
+
+    assert say(point(0.4, 64, 64), point(0.5, 64, 64), point(0.6, 64, 32, 64, 128)) == (
+        "The fastest by the target that one sets: 64 at 0.400 to 0.500; 64 (32 and 128 not told"
+        " from it) at 0.600."
+    )
+
+
+def test_arms_stand_in_the_order_of_the_study():
+    certainty = analyse()
+    names = Names(("zebra", "apple"))
+    times = [ArmTime(setting, 16, 1.0, 1.0) for setting in ("apple", "zebra")]
+    target = TargetPoint(0.5, times, "zebra", 16, [])
+    sensitivity = dataclasses.replace(certainty.sensitivity, targets=[target, target])
+    table = tabulate_targets(sensitivity, names)
+    assert table.header[1:3] == ("zebra 16", "apple 16")
+
+
+def test_a_validation_set_of_other_scores_says_nothing():
+    certainty = analyse()
+
+    def say(prompts):
+        found = SetUncertainty(prompts, None, None, None)
+        sensitivity = dataclasses.replace(certainty.sensitivity, validation_set=found)
+        changed = dataclasses.replace(certainty, sensitivity=sensitivity)
+        return show_certainty(changed, names=NAMES).paragraphs[-1]
+
+    assert "are not shares between 0 and 1" in say(512)
+    assert "How many prompts the validation set has is not known" in say(0)

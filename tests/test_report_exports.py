@@ -36,6 +36,23 @@ def test_csv_reads_back() -> None:
     ]
 
 
+def test_no_text_is_a_formula_of_a_spreadsheet() -> None:
+    cells = [
+        "=1+1",
+        "@x",
+        "-2+3+cmd|' /C calc'!A0",
+        "+a",
+        "-1.5 %",
+        "+0.3",
+        "-6.65e-04 (-1-2)",
+        "–",
+        "",
+    ]
+    rows = render_csv(Table("t", "T", "", ["a"], [[cell] for cell in cells])).splitlines()[1:]
+    guarded = [row.strip('"').startswith("'") for row in rows]
+    assert guarded == [True, True, True, True, False, False, False, False, False]
+
+
 def test_latex_by_hand() -> None:
     assert render_latex(ODD).splitlines() == [
         r"% \usepackage{booktabs}",
@@ -50,8 +67,8 @@ def test_latex_by_hand() -> None:
         r"    a\ensuremath{|}b & \ensuremath{\times}1.9 (1.7--2.2) &"
         r" \ensuremath{<}script\ensuremath{>}alert('note')\ensuremath{<}/script\ensuremath{>}"
         r" \& [red] \\",
-        r"    =1+1 & \ensuremath{\geq} 2 & say \textquotedbl{}x\textquotedbl{}, then y and a long"
-        r" remark that is text \\",
+        r"    =1+1 & \ensuremath{\geq} 2 & say {\ttfamily\char34}x{\ttfamily\char34}, then y and"
+        r" a long remark that is text \\",
         r"    \bottomrule",
         r"  \end{tabular}",
         r"\end{table}",

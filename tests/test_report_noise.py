@@ -54,7 +54,9 @@ SPLIT = CovarianceSplit(
 
 def summarise(*runs, **options):
     return summarise_noise(
-        {(Arm("replicated", batch), seed): run for batch, seed, run in runs}, **options
+        {(Arm("replicated", batch), seed): run for batch, seed, run in runs},
+        setting="replicated",
+        **options,
     )
 
 
@@ -139,3 +141,12 @@ def test_the_drawing_has_a_line_per_run_and_the_turning_point():
     low, high = axes.get_ylim()
     assert low < 300
     assert high > 1200
+
+
+def test_why_there_is_no_turning_point_is_said():
+    section = show_noise(
+        summarise((64, 0, SCALE), turning_reason="rates not tuned per batch"), names=NAMES
+    )
+    assert section.paragraphs[1] == (
+        "No turning point was measured that it could be held against: rates not tuned per batch."
+    )

@@ -1,10 +1,11 @@
 """The section on learning rates: what it says of trials, of none, and of their effects."""
 
 import dataclasses
+import math
 
 import matplotlib.pyplot as plt
 import pytest
-from test_study_rate_effects import SQRT, make_tuning
+from test_study_rates_effects import SQRT, make_tuning
 
 from jax_rl.report.sections.rates import show_rates
 from jax_rl.study.names import Names
@@ -48,6 +49,8 @@ def test_words_of_a_tuned_study():
         "rate moved: 1.25× at 256, ×4 the reference (rate 0.001 against 0.002; 1 pair of trials)",
         "chose it: 1.25× at 256, ×4 the reference (rate 0.002 against 0.004; 1 pair of trials)",
         "25.0 % of updates (64) to 50.0 % (256)",
+        'not measured at ×16 (study.rules = ["none", "sqrt"], or trials of ×1 and ×1/4, would',
+        "At 256, a rate tuned at the reference alone",
     ):
         assert part in words, part
 
@@ -66,8 +69,12 @@ def test_tables_show_bounds_and_the_choice():
 
 def test_a_study_without_trials_says_what_that_means():
     section = show(Tuning([], [], [], 0, 0, 0.0, 0.0, None, None), [])
-    (words,) = section.paragraphs
+    words, unmoved = section.paragraphs
     assert "by the rule sqrt and not tuned at each batch" in words
+    assert unmoved.endswith(
+        'not measured at ×4 and ×16 (study.rules = ["none", "sqrt"], or trials of ×1, ×1/2 and'
+        " ×1/4, would tell)."
+    )
     assert not section.tables and not section.drawings
 
 
@@ -89,3 +96,30 @@ def test_trials_are_drawn():
     assert points[:, 0] == pytest.approx([0.5, 1.0, 2.0])
     assert points[:, 1] == pytest.approx([3000, 2000, 2500])
     plt.close(figure)
+
+
+def test_multiples_that_only_some_batches_had_are_said():
+    arms = [
+        dataclasses.replace(arm, extensions=2 if arm.batch == 256 else 0) for arm in TUNING.arms
+    ]
+    words = show(dataclasses.replace(TUNING, arms=arms)).paragraphs[0]
+    assert "of its rule's rate (256 had 2 more beyond the edge), on 1 seed" in words
+    assert "more beyond" not in show().paragraphs[0]
+
+
+def test_equal_rates_name_the_batches_that_they_were_tried_at():
+    best = {0.5: 3000, 1.0: 2000, 2.0: 2500}
+    words = " ".join(show(make_tuning(dict.fromkeys((64, 256, 1024), best))).paragraphs)
+    assert "would have been the best of those tried at 256 and 1024 too" in words
+
+
+def test_a_batch_whose_gradients_are_not_known_is_not_ranked():
+    lost = dataclasses.replace(GRADIENTS[0], batch=1024, clipped=math.nan)
+    words = show(gradients=[lost, *GRADIENTS]).paragraphs[-1]
+    assert "25.0 % of updates (64) to 50.0 % (256)" in words
+
+
+def test_nothing_more_is_asked_of_imported_runs():
+    nothing = Tuning([], [], [], 0, 0, 0.0, 0.0, None, None)
+    section = show_rates(nothing, [], [], names=NAMES, settings=SETTINGS, imported=True)
+    assert len(section.paragraphs) == 1

@@ -1,5 +1,6 @@
 """The report of a study of several layouts: tables by layout and batch, its figures, its page."""
 
+import dataclasses
 import io
 import json
 import math
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 from study_records import BUDGET, write_run, write_study
 from test_report_page import Outline
+from test_study_rates_effects import make_tuning
 
 from jax_rl.report import page, setting_tables, table
 from jax_rl.report.build import build_report
@@ -233,6 +235,44 @@ def test_trust_names_layouts_order_and_what_the_intervals_assume(summary: StudyS
     assert "settings and batches of a block together" in facts["Order of the runs"]
     assert "Bonferroni" in facts["Intervals"]
     assert "layouts replicated (data 1 x fsdp 1 x tensor 1), fsdp (" in facts["Where and with what"]
+    assert "do not show that they went one" in facts["Order of the runs"]  # all began at once
+    in_turn = dict(list_facts(dataclasses.replace(summary, one_at_a_time=True)))
+    assert "Runs went one at a time" in in_turn["Order of the runs"]
+
+
+def test_settings_of_other_kinds_are_not_called_layouts(tmp_path: Path) -> None:
+    layout = {"name": "replicated", "axis_sizes": {"data": 1}}
+    runs = {
+        (name, batch, seed): (5000.0 + 10 * seed, 100.0 * batch**0.5)
+        for name in ("rate_none", "group")
+        for batch in (16, 64)
+        for seed in (0, 1)
+    }
+    write_study(tmp_path, runs, start={"layout": layout})
+    content = json.loads((tmp_path / "study.json").read_text())
+    same = {"layout": "replicated", "updates": 1, "devices": "fixed"}
+    content["settings"] = {
+        "rate_none": same | {"rule": "none", "growth": "prompts"},
+        "group": same | {"rule": "sqrt", "growth": "group"},
+    }
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    summary = analyse(tmp_path)
+    said = " ".join(summary.single_choices[0].sentences)
+    assert "At the reference batch 64 the fastest setting is" in said
+    assert "The fastest batch in each setting" in said
+    assert "layout" not in said
+    assert not any("layout" in grid.about for grid in setting_tables.list_grids(summary))
+    facts = dict(list_facts(summary))
+    assert "by the rules none and sqrt; batches" in facts["Set beforehand"]
+    assert "more or fewer with the batch in group" in facts["Set beforehand"]
+    assert "settings ask the same prompts" in facts["Intervals"]
+    assert "layouts" not in facts["Intervals"]
+    assert "rates by the rules none and sqrt" in " ".join(print_plain(summary).split())
+    tuned = dataclasses.replace(
+        summary.answers, tuning=make_tuning({64: {0.5: 3000, 1.0: 2000, 2.0: 2500}})
+    )
+    facts = dict(list_facts(dataclasses.replace(summary, answers=tuned)))
+    assert "none and sqrt, times the best multiple of trials" in facts["Set beforehand"]
 
 
 @pytest.mark.slow
@@ -245,4 +285,4 @@ def test_a_whole_report_is_built_and_fetches_nothing(study: Path) -> None:
     assert wanted <= set(outline.ids)
     assert not re.search(r"@import|url\((?!#)", source)
     assert len(list((study / "figures").glob("*.svg"))) == 3 + 3 * len(FIGURES)
-    assert json.loads((study / "summary.json").read_text())["training"]["layout"] == "fsdp"
+    assert json.loads((study / "summary.json").read_text())["training"]["setting"] == "fsdp"

@@ -1,5 +1,6 @@
 """The terminal table: what it says, and that it fits."""
 
+import dataclasses
 import io
 
 import pytest
@@ -81,3 +82,10 @@ def test_free_text_is_no_markup() -> None:
     shown = print_plain(with_name(make_study(note=HOSTILE), "[bold]x[/bold]\x1b[2J"), 120)
     assert "[bold]x[/bold] [2J" in shown
     assert "[red]" in shown
+
+
+def test_the_same_fastest_with_other_verdicts_is_not_called_agreement() -> None:
+    summary = dataclasses.replace(STUDIES["normal"], clocks_agree=False)
+    assert table.describe_agreement(summary) == (
+        "Both clocks name the same fastest batch, but differ on others: read both."
+    )

@@ -1,13 +1,15 @@
 """A whole study from records on disk to summary.json."""
 
+import dataclasses
 import json
 import math
 
 import pytest
-from study_records import BUDGET, STEP, make_config, write_run, write_study
+from study_records import BUDGET, STEP, build_cell, make_config, write_run, write_study
 
 from jax_rl.errors import UserError
-from jax_rl.study.analyse import analyse, write_summary
+from jax_rl.study.analyse import analyse, estimate_noise, write_summary
+from jax_rl.study.crossing import fit_isotonic
 
 # Samples to target and rollouts per second; 64 is the reference.
 RUNS = {
@@ -159,9 +161,13 @@ def test_devices_grid_and_checks_are_noted(tmp_path):
     path.write_text(
         path.read_text().replace('"validation", "samples": 1024', '"validation", "samples": 1280')
     )
-    notes = " | ".join(analyse(tmp_path).notes)
+    summary = analyse(tmp_path)
+    assert summary.device == "1 x TPU v5e (tpu); 1 x cpu (cpu)"
+    assert summary.incomparable
+    notes = " | ".join(summary.notes)
     assert "runs were on different devices (1 x TPU v5e (tpu); 1 x cpu (cpu))" in notes
-    assert "different versions of jax: their throughput and times are not comparable" in notes
+    assert "run with different versions: jax 0.10.2 in b00064_s0; jax 0.12 in b00256_s0" in notes
+    assert "(cpu)): their throughput and times are not comparable, only their samples" in notes
     assert "1 of 2 (b00256_s0) runs were not validated on the common grid" in notes
     assert "coarse grid: " in notes
     assert (
@@ -219,3 +225,74 @@ def test_runs_that_shared_the_machine_are_compared_by_samples_alone(tmp_path):
     ratio = summary.batches[1].against_reference
     assert ratio.samples.estimate == pytest.approx(1.0)
     assert ratio.training_time.estimate is None
+
+
+def rewrite_starts(study, change):
+    """Changes the first event of every run: `change` takes the name of its cell and the event."""
+    for path in (study / "cells").iterdir():
+        record = path / "records.jsonl"
+        first, *lines = record.read_text().splitlines()
+        changed = json.dumps(change(path.name, json.loads(first)))
+        record.write_text("\n".join([changed, *lines]) + "\n")
+
+
+def test_devices_that_grow_by_design_are_compared_and_not_warned_of(tmp_path):
+    write_study(tmp_path, {(b, s): (5000.0 + 50 * s, 10.0 * b) for b in (64, 256) for s in (0, 1)})
+    content = json.loads((tmp_path / "study.json").read_text())
+    content["settings"] = {
+        "replicated": {
+            "layout": "replicated",
+            "rule": "sqrt",
+            "growth": "prompts",
+            "updates": 1,
+            "devices": "batch",
+        }
+    }
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    rewrite_starts(tmp_path, lambda name, e: e | {"device_count": 4 if "256" in name else 1})
+    summary = analyse(tmp_path)
+    assert summary.training.fastest == 256
+    assert summary.incomparable == []
+    notes = " | ".join(summary.notes)
+    assert "devices grow with the batch, and times are compared: 1 x cpu (cpu); 4 x cpu" in notes
+    assert "not comparable" not in notes
+
+
+def test_versions_that_change_no_program_are_a_plain_note(tmp_path):
+    write_study(tmp_path, RUNS)
+    rewrite_starts(
+        tmp_path,
+        lambda name, e: e | {"versions": {"jax": "0.10.2", "numpy": "3" if "256" in name else "2"}},
+    )
+    summary = analyse(tmp_path)
+    assert summary.training.fastest == 256
+    assert "runs were with different versions of numpy" in summary.notes
+    assert not any("not comparable" in note for note in summary.notes)
+
+
+def test_that_runs_went_in_turn_is_read_from_their_times(tmp_path):
+    write_study(tmp_path, RUNS)
+    assert not analyse(tmp_path).one_at_a_time  # all began at once
+    order = [f"b{batch:05d}_s{seed}" for batch, seed in RUNS]
+    rewrite_starts(tmp_path, lambda name, e: e | {"time": f"2026-01-0{order.index(name) + 1}"})
+    assert analyse(tmp_path).one_at_a_time
+
+
+def test_a_collapse_after_the_crossing_is_no_noise():
+    scores = [0.2, 0.5, 0.7, 0.82, 0.78, 0.1, 0.0, 0.0]
+    cell = dataclasses.replace(
+        build_cell(64, 0, samples=2500.0, rate=100.0),
+        curve_samples=[1000 * k for k in range(8)],
+        curve_scores=scores,
+        curve_fit=[float(value) for value in fit_isotonic(scores)],
+    )
+    cell = dataclasses.replace(
+        cell, crossing=dataclasses.replace(cell.crossing, samples=1900.0, raw_samples=2000)
+    )
+    # Two points past the raw crossing: 0.82 and 0.78 pool to 0.8, one degree of freedom.
+    assert estimate_noise([cell]) == pytest.approx(math.sqrt(2 * 0.02**2))
+    # Without a crossing, two points past the best: 0.7, 0.82, 0.78 and 0.1 pool, above 0.5.
+    pooled = [0.7, 0.82, 0.78, 0.1]
+    squares = sum((score - sum(pooled) / 4) ** 2 for score in pooled)
+    censored = dataclasses.replace(cell, crossing=None)
+    assert estimate_noise([censored]) == pytest.approx(math.sqrt(squares / 3))

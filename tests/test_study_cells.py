@@ -1,10 +1,21 @@
 """One run read from its record: clocks, counts, and the accounting law."""
 
+import json
+
 import pytest
-from study_records import BUDGET, COMPILE, STEP, TARGET, VALIDATE, make_config, write_run
+from study_records import (
+    BUDGET,
+    COMPILE,
+    STEP,
+    TARGET,
+    VALIDATE,
+    make_config,
+    make_start,
+    write_run,
+)
 
 from jax_rl.errors import UserError
-from jax_rl.study.cells import Planned, read_cell
+from jax_rl.study.cells import Planned, describe_device, read_cell
 
 
 def read(tmp_path, batch=64, **options):
@@ -105,3 +116,65 @@ def test_start_score_above_the_target_is_refused(tmp_path):
     config["budget"]["target"] = 0.2
     with pytest.raises(UserError, match="start score is above the target"):
         read(tmp_path, config=config)
+
+
+def change_record(tmp_path, change, **options):
+    """The cell of a run whose events were changed; an event that becomes None is left out."""
+    write_run(tmp_path, 64, 1, **{"samples": 2.5 * STEP, "rate": 500.0, **options})
+    path = tmp_path / "cells" / "b00064_s1" / "records.jsonl"
+    events = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(event) + "\n" for event in events if event is not None))
+    return read_cell(path.parent, "b00064_s1", 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("not_finite", "it diverged"),
+        ("early_stop", "stopped early, as it could not win any more"),
+        ("time_budget", "at its time budget"),
+        ("sample_budget", "training seconds"),
+    ],
+)
+def test_why_a_censored_run_ended_is_said(tmp_path, reason, words):
+    def end(event):
+        return event | {"reason": reason} if event["event"] == "end" else event
+
+    cell = change_record(tmp_path, end, samples=2.0 * BUDGET)
+    assert cell.ended == reason
+    [note] = cell.notes
+    assert note.startswith("censored: ") and note.endswith(words)
+
+
+def test_a_run_that_diverged_after_its_crossing_says_so(tmp_path):
+    def end(event):
+        return event | {"reason": "not_finite"} if event["event"] == "end" else event
+
+    assert change_record(tmp_path, end).notes == ["it diverged after the crossing"]
+
+
+def test_a_censored_run_is_known_up_to_its_last_score(tmp_path):
+    def end(event):
+        if event["event"] != "end":
+            return event
+        return event | {"samples": BUDGET + 640, "training_seconds": 40.0}
+
+    cell = change_record(tmp_path, end, samples=2.0 * BUDGET)
+    [note] = [note for note in cell.notes if note.startswith("censored")]
+    assert note.startswith("censored: > 16,384 samples, > 32.8 training seconds")
+
+
+def test_a_first_score_at_the_target_is_an_upper_bound(tmp_path):
+    def drop(event):
+        early = event["event"] == "validation" and event["samples"] < 3 * STEP
+        return None if early else event
+
+    cell = change_record(tmp_path, drop)
+    assert cell.crossing.samples == 3 * STEP
+    assert "crossed at most there: its first score, at 3,072, is at the target" in cell.notes
+    assert not any("at most" in note for note in read(tmp_path / "whole").notes)
+
+
+def test_a_number_of_devices_that_is_not_known_is_not_one():
+    start = make_start(make_config(), 64, 0, device_count=0, device_kind="H100", platform="gpu")
+    assert describe_device(start) == "unknown number of H100 (gpu)"

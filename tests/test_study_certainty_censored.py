@@ -1,5 +1,6 @@
 """The censored log-normal fit: least squares without censoring, a generic maximiser with it."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -139,3 +140,55 @@ def test_ratios_of_a_study():
     assert estimate_censored(study(everything), reference=reference)[0].reason.startswith(
         "the runs that reached the target leave no"
     )
+
+
+def test_an_arm_is_fitted_with_its_own_setting_and_the_references():
+    cut = {(256, 0)}
+    first = study(cut)
+    rng = np.random.default_rng(3)
+
+    def rename(name, scale):
+        """The same runs in another setting, up to a little noise."""
+        return [
+            dataclasses.replace(
+                cell,
+                setting=name,
+                crossing=cell.crossing
+                and dataclasses.replace(
+                    cell.crossing,
+                    samples=cell.crossing.samples * math.exp(scale * rng.normal()),
+                ),
+            )
+            for cell in first
+        ]
+
+    alone = estimate_censored(first, reference=Arm("replicated", 64))
+    more = [*first, *rename("b", 0.01), *rename("c", 1.0)]
+    found = estimate_censored(more, reference=Arm("replicated", 64), most_freedom=2)
+    assert [(one.setting, one.batch) for one in found] == [
+        ("replicated", 256),
+        ("b", 256),
+        ("c", 256),
+    ]
+    assert found[0] == alone[0]
+    pair = [cell for cell in more if cell.setting != "c"]
+    [_, near] = estimate_censored(pair, reference=Arm("replicated", 64), most_freedom=2)
+    assert found[1] == near
+    [_, free] = estimate_censored(pair, reference=Arm("replicated", 64))
+    widths = [math.log(one.samples.high / one.samples.low) for one in (near, free)]
+    # 16 of 18 runs crossed; 6 arms and 2 seeds leave 8 degrees of freedom.
+    assert widths[0] / widths[1] == pytest.approx(stats.t.ppf(0.975, 2) / stats.t.ppf(0.975, 8))
+
+
+def test_a_diverged_run_is_no_bound_of_a_later_crossing():
+    def judge(reference, ended):
+        cells = [
+            cell if cell.crossing else dataclasses.replace(cell, ended=ended)
+            for cell in study({(256, 0)})
+        ]
+        found = estimate_censored(cells, reference=Arm("replicated", reference))
+        return {one.batch: (one.samples.estimate is not None, one.reason) for one in found}
+
+    assert judge(64, "sample_budget") == {256: (True, "")}
+    assert judge(64, "not_finite") == {256: (False, "a run diverged")}
+    assert judge(256, "not_finite") == dict.fromkeys((64, 128), (False, "a run diverged"))

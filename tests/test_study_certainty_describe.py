@@ -17,7 +17,7 @@ from jax_rl.study.words import RateContext
 NAMES = Names((SETTING,))
 
 
-def analyse(name, clock, **changes):
+def analyse(name, clock, *, untuned=(), **changes):
     scenario = dataclasses.replace(next(one for one in SCENARIOS if one.name == name), **changes)
     cells, _ = simulate_study(scenario, np.random.default_rng(1), seeds=4)
     fit = fit_study(cells, settings=[SETTING])
@@ -27,7 +27,7 @@ def analyse(name, clock, **changes):
         for arm in fit.censored
     ]
     context = RateContext("none", 1e-3, reference)
-    verdict = decide(fit, results, names=NAMES, clock=clock, context=context)
+    verdict = decide(fit, results, names=NAMES, clock=clock, context=context, untuned=untuned)
     return verdict, describe_certainty(
         fit,
         verdict,
@@ -36,6 +36,7 @@ def analyse(name, clock, **changes):
         target=scenario.target,
         noise=0.02,
         prompts=scenario.prompts,
+        untuned=untuned,
     )
 
 
@@ -63,3 +64,14 @@ def test_nothing_is_certain_about_no_verdict():
     verdict, certainty = analyse("plain", "training", budget=8192)
     assert verdict.fastest is None
     assert certainty is None
+
+
+def test_untuned_arms_ask_for_no_seeds():
+    def count(untuned):
+        _, certainty = analyse("equal", "training", untuned=[Arm(SETTING, b) for b in untuned])
+        return [n.batch for n in certainty.spread.more_seeds if n.batch is not None]
+
+    every = count([])
+    assert len(every) > 1
+    assert count(every[:1]) == every[1:]
+    assert count([16]) == []  # the reference

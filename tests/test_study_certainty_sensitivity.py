@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from jax_rl.study.batches import fit_study
 from jax_rl.study.certainty.sensitivity import choose_targets, cross_again, describe_sensitivity
 from jax_rl.study.certainty.simulate import SETTING, make_cell_from_curve
 from jax_rl.study.names import Names
@@ -22,15 +23,18 @@ def run(batch, seed, scores, *, rate=100.0, target=0.6):
     )
 
 
-def describe(cells, *, noise=0.05, target=0.6, clock="training"):
+def describe(cells, *, noise=0.05, target=0.6, clock="training", untuned=()):
+    """Of cells, or of a fit of them."""
+    fit = fit_study(cells, settings=NAMES.settings) if isinstance(cells, list) else cells
     return describe_sensitivity(
-        cells,
+        fit,
         names=NAMES,
         reference=REFERENCE,
         target=target,
         noise=noise,
         prompts=100,
         clock=clock,
+        untuned=untuned,
     )
 
 
@@ -155,3 +159,25 @@ def test_validation_set_moves_all_runs_alike():
     assert found.samples_higher == pytest.approx(1 + shift)
     short = describe([run(10, 0, line(6000, length=7))]).validation_set
     assert short.samples_higher is None
+
+
+def test_scores_that_are_no_shares_have_no_binomial_spread():
+    far = [run(10, s, [10 * score for score in line(6000)], target=6.0) for s in range(2)]
+    assert describe(far, target=6.0).validation_set.score_sd is None
+    below = [run(10, s, [score - 0.5 for score in line(6000)], target=0.6) for s in range(2)]
+    assert describe(below, target=0.1).validation_set.score_sd is None
+
+
+def test_devices_that_grow_and_untuned_arms_are_those_of_the_verdict():
+    cells = [
+        dataclasses.replace(cell, device=f"{cell.batch} x H100 (gpu)", device_count=cell.batch)
+        for cell in study({10: (6000, 100), 20: (6000, 200), 40: (7000, 300)})
+    ]
+    grown = fit_study(cells, settings=NAMES.settings, devices_grow=True)
+    first = describe(grown).readings[0]
+    assert (first.fastest, first.arms) == (40, [Arm(SETTING, 40)])
+    assert [v.verdict for v in first.verdicts] == ["faster", "faster"]
+    doubted = describe(grown, untuned=[Arm(SETTING, 20)])
+    for point in (doubted.readings[0], doubted.targets[-1]):
+        assert point.arms == [Arm(SETTING, 20), Arm(SETTING, 40)]
+    assert [v.verdict for v in doubted.readings[0].verdicts] == ["undecided", "faster"]

@@ -1,5 +1,6 @@
 """Spread by arm, other intervals, more seeds: hand-worked, textbook and simulated numbers."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -157,3 +158,19 @@ def test_spread_without_degrees_of_freedom():
     )
     assert (spread.residual_sd, spread.p_value, spread.more_seeds) == (None, None, [])
     assert spread.intervals[0].paired.low is None
+
+
+def test_more_seeds_are_counted_with_one_settings_residuals():
+    """Two settings of three arms: five comparisons, but the freedom of three arms."""
+    logs = np.random.default_rng(8).normal([[0.0], [0.04], [0.2]], 0.1, size=(3, 3))
+    cells = [
+        dataclasses.replace(cell, setting=name) for name in ("a", "b") for cell in study(logs).cells
+    ]
+    fit = fit_study(cells, settings=["a", "b"])
+    spread = describe_spread(fit, clock="training", reference=Arm("a", 16), undecided=[])
+    assert spread.degrees_of_freedom == 4
+    [plain] = spread.more_seeds
+    sd = spread.residual_sd
+    needed = count_seeds(math.log(1.1), residual_sd=sd, arms=6, block=3)
+    assert plain.more == needed - 3
+    assert count_seeds(math.log(1.1), residual_sd=sd, arms=6, block=2) > needed

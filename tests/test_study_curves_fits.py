@@ -214,3 +214,15 @@ def test_throughput_of_several_devices_has_no_curve() -> None:
 def test_at_most_two_parameters_per_five_points(parameters: int, fewest: int) -> None:
     assert check_points(fewest, parameters=parameters) == ""
     assert check_points(fewest - 1, parameters=parameters) != ""
+
+
+def test_batches_without_shared_seeds_have_no_curve() -> None:
+    """One run per batch, all seeds distinct: effects are half own and half of all the others."""
+    cells = [
+        build_cell(batch, seed, samples=4000 * (1 + batch / 100), rate=float(batch))
+        for seed, batch in enumerate(BATCHES)
+    ]
+    found = fit_setting(fit_study(cells, settings=("replicated",)), "replicated", tuned=True)
+    for curve in (found.samples, *found.throughput):
+        assert curve.reason == "shared seeds do not connect the batches"
+        assert curve.level is None

@@ -83,6 +83,8 @@ def test_a_flat_end_is_predicted_best_by_carrying_on() -> None:
         (SAMPLES[:12], draw()[:12], "3 parameters take 8 points at least; there are 7"),
         (SAMPLES[1:], draw()[1:], "no score before the first sample"),
         (SAMPLES, [0.5, *[0.4] * 40], "the first part of the curve does not rise"),
+        (SAMPLES, [0.5, *[1.5] * 40], "scores outside 0 to 1"),
+        (SAMPLES, [-0.5, *[0.5] * 40], "scores outside 0 to 1"),
         ([], [], "no score before the first sample"),
     ],
 )
@@ -110,3 +112,21 @@ def test_an_arm_is_the_mean_of_its_seeds_as_far_as_all_go() -> None:
     assert found.samples == SAMPLES[1:40]
     assert found.scores == pytest.approx([score + 0.005 for score in draw()[1:40]])
     assert found.start_score == pytest.approx(0.205)
+
+
+def test_runs_on_different_grids_have_no_mean_curve() -> None:
+    def fit(*grids: list[int]) -> ScoreFit:
+        cells = [
+            dataclasses.replace(
+                build_cell(64, seed, samples=4000, rate=50.0),
+                curve_samples=grid,
+                curve_scores=draw()[: len(grid)],
+            )
+            for seed, grid in enumerate(grids)
+        ]
+        return fit_scores(fit_study(cells, settings=("replicated",)), ARM)
+
+    found = fit(SAMPLES, [2 * n for n in SAMPLES])
+    assert (found.reason, found.samples) == ("the runs have different grids", [])
+    # A last score of its own, where the seconds ended, is left out alone.
+    assert fit(SAMPLES, [*SAMPLES[:30], SAMPLES[30] - 100]).samples == SAMPLES[1:30]

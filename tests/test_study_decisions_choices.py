@@ -114,7 +114,7 @@ def test_a_fastest_reference_breaks_even_at_itself() -> None:
     found = choose(build(STUDY), reference=1024)
     assert found.fastest == 1024
     assert found.break_even is not None
-    assert found.break_even.estimate == pytest.approx(1024)
+    assert found.break_even.estimate == 1024  # exactly, so that it can be recognised
     assert estimates(found)["samples"][1] == pytest.approx(4.0)
 
 
@@ -176,3 +176,47 @@ def test_what_is_missing_is_said(cells: list[Cell], reason: str) -> None:
     found = choose(cells)
     assert reason in found.reason
     assert found.break_even is None
+
+
+@pytest.mark.parametrize("reference", [16, 64])
+def test_batches_without_a_shared_seed_are_not_compared(reference: int) -> None:
+    cells = [build_cell(16, 0, samples=4000, rate=50.0), build_cell(64, 1, samples=4000, rate=80.0)]
+    found = choose(cells, reference=reference)
+    other = 80 - reference
+    assert found.reason == f"no shared seed connects {other} with the reference"
+    assert (found.fastest, found.efficient) == (reference, reference)
+    assert found.break_even is not None
+    assert (found.break_even.estimate, found.break_even.bound) == (reference, "at least")
+
+
+def test_the_fastest_is_connected_with_the_reference() -> None:
+    """Seeds 2 and 3 took a hundredth of the time, in a batch that has no others."""
+    cells = [
+        build_cell(batch, seed, samples=4000, rate=rate)
+        for batch, rate, seeds in ((16, 50.0, (0, 1)), (64, 80.0, (0, 1)), (256, 8000.0, (2, 3)))
+        for seed in seeds
+    ]
+    found = choose(cells)
+    assert found.fastest == 64
+    assert found.reason == "no shared seed connects 256 with the reference"
+
+
+def test_the_set_of_the_fastest_is_that_of_the_verdict() -> None:
+    assert choose(build(STUDY, noise=0.5)).near == [1024]
+    loud = choose(build(STUDY, noise=20.0))
+    assert loud.fastest in loud.near
+    assert len(loud.near) > 1
+    fit = fit_study(build(STUDY, noise=0.5), settings=("replicated",))
+    results = [
+        summarise_arm(fit, arm, reference=Arm("replicated", 64), updates_per_iteration=1)
+        for arm in fit.censored
+    ]
+    found = choose_batches(
+        fit,
+        results,
+        setting="replicated",
+        reference=64,
+        clock="training",
+        untuned=[Arm("replicated", 16)],
+    )
+    assert found.near == [16, 1024]

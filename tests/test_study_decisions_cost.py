@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 from study_records import build_cell
@@ -108,3 +109,51 @@ def test_the_front_leaves_out_what_another_beats_in_both() -> None:
         Arm("b", 1): (10.0, 10.0),  # the same as a 1
     }
     assert find_front(points) == {Arm("a", 1), Arm("b", 1), Arm("a", 2), Arm("a", 16)}
+
+
+def on(cell: Cell, device: str, count: int) -> Cell:
+    return dataclasses.replace(cell, device=f"{count} x {device} (gpu)", device_count=count)
+
+
+def summarise_plain(cells: list[Cell], **options: Any) -> Costs:
+    fit = fit_study(cells, settings=("replicated",), **options)
+    reference = Arm("replicated", 64)
+    results = [
+        summarise_arm(fit, arm, reference=reference, updates_per_iteration=1)
+        for arm in fit.censored
+    ]
+    return summarise_costs(fit, results, reference=reference, clock="training", price=Price(1.0))
+
+
+def test_hours_of_two_kinds_of_device_are_not_compared() -> None:
+    found = summarise_plain([on(build(64, 10), "A100", 2), on(build(256, 4), "H100", 4)])
+    assert found.reason == "runs on different devices (A100 (gpu); H100 (gpu))"
+    assert found.cheapest == []
+    for arm in found.arms:
+        assert (arm.seconds, arm.device_hours, arm.device_hours_at_least) == (None, None, None)
+        assert (arm.saved_share, arm.money, arm.on_front) == (None, None, False)
+    alike = summarise_plain([on(build(64, 10), "H100", 2), on(build(256, 4), "H100", 4)])
+    assert (alike.reason, alike.arms[1].saved_share) == ("", pytest.approx(0.2))
+    busy = summarise_plain([build(64, 10), build(256, 4)], incomparable=["not alone"])
+    assert (busy.reason, busy.arms[0].device_hours) == ("runs not alone", None)
+
+
+def test_each_run_has_its_own_number_of_devices() -> None:
+    """A seed on 2 devices for 10 hours and one on 8 for 5: 20 and 40 device-hours."""
+    cells = [on(build(64, 10), "H100", 2), on(build(64, 5, 1), "H100", 8)]
+    (only,) = summarise_plain(cells, devices_grow=True).arms
+    assert only.device_hours == pytest.approx(math.sqrt(20 * 40))
+    assert only.devices == pytest.approx(4)
+
+
+def test_the_set_of_the_cheapest() -> None:
+    """Times scatter by a few percent, so that 16 against 16.3 device-hours says nothing."""
+    hours = {64: (10.0, 9.5, 10.3), 256: (8.0, 8.2, 7.9), 1024: (4.1, 3.9, 4.2)}
+    devices = {64: 2, 256: 2, 1024: 4}
+    cells = [
+        on(build(batch, own, seed), "H100", devices[batch])
+        for batch, row in hours.items()
+        for seed, own in enumerate(row)
+    ]
+    found = summarise_plain(cells)
+    assert [arm.batch for arm in found.cheapest] == [256, 1024]

@@ -224,3 +224,15 @@ def test_how_the_work_lies_on_the_devices_may_differ() -> None:
 def test_a_table_without_a_batch_of_the_study_is_refused() -> None:
     with pytest.raises(UserError, match=r"none of its batches \(32\) is one of the study's"):
         move(table(point(32, 100.0)))
+
+
+def test_a_batch_that_shares_no_seed_is_not_named() -> None:
+    cells = [
+        build_cell(batch, seed, samples=samples, rate=1.0)
+        for batch, samples, seeds in ((16, 4000, (0, 1)), (64, 4000, (0, 1)), (256, 40, (2, 3)))
+        for seed in seeds
+    ]
+    (found,) = move(table(point(16, 100.0), point(64, 400.0), point(256, 400.0)), cells)
+    assert found.fastest == 64
+    assert 256 in found.undistinguished
+    assert "No shared seed connects batch 256 with it." in found.sentences

@@ -35,13 +35,26 @@ def make_setting(name, **changes) -> Setting:
     return dataclasses.replace(Setting(name, "one", "sqrt", "prompts", 1, "fixed"), **changes)
 
 
-def make_study(settings, samples, *, seeds=4, noise=0.02, rate=None, devices=None, noises=None):
+def make_fit(
+    settings,
+    samples,
+    *,
+    seeds=4,
+    noise=0.02,
+    rate=None,
+    devices=None,
+    noises=None,
+    kind="cpu",
+    incomparable=(),
+):
     """A fit over settings x BATCHES x seeds.
 
     Args:
       samples: (setting, batch) -> true samples to target.
       rate: (setting, batch) -> rollouts per second.
       devices: (setting, batch) -> devices.
+      kind: of device; with `{batch}` one for each batch.
+      incomparable: reasons why no seconds are compared.
       noises: batch -> standard deviation of the log, instead of `noise`.
     """
     rng = np.random.default_rng(7)
@@ -59,14 +72,20 @@ def make_study(settings, samples, *, seeds=4, noise=0.02, rate=None, devices=Non
                     layout=setting.name,
                 )
                 count = devices(setting, batch) if devices else 1
-                cells.append(dataclasses.replace(cell, device_count=count))
+                device = f"{count} x {kind.format(batch=batch)} (cpu)"
+                cells.append(dataclasses.replace(cell, device_count=count, device=device))
     names = [one.name for one in settings]
+    return fit_study(cells, settings=names, incomparable=incomparable)
+
+
+def make_study(settings, samples, **options):
+    """What `make_fit` makes, examined."""
     groups = {
         Arm(one.name, batch): 8 * batch // 16 if one.growth == "group" else 8
         for one in settings
         for batch in BATCHES
     }
-    fit = fit_study(cells, settings=names)
+    fit = make_fit(settings, samples, **options)
     return examine_growth(fit, {one.name: one for one in settings}, groups=groups)
 
 
@@ -174,17 +193,45 @@ def test_reuse_saves_or_costs_samples(factor, outcome) -> None:
 )
 def test_devices_in_proportion(power, outcome) -> None:
     settings = [make_setting("grown", devices="batch")]
-    growth = make_study(
-        settings,
-        lambda setting, batch: 4000.0,
-        rate=lambda setting, batch: 100.0 * (batch / 16) ** power,
-        devices=lambda setting, batch: batch // 16,
-    )
-    one = find(growth, "devices")
+    one = find(grow(make_study, settings, power), "devices")
     assert one.outcome == outcome
     time, hours = one.evidence[:2]
     assert (time.measure, hours.measure) == ("training time", "device-hours")
     assert hours.estimate == pytest.approx(2 * time.estimate)
+    # Three batches against the smallest: 4 arms and 4 seeds leave 9 degrees of freedom.
+    error = grow(make_fit, settings, power).fits["training_time"].residual_sd * math.sqrt(2 / 4)
+    half = stats.t.ppf(1 - 0.05 / 6, 9) * error
+    assert math.log(time.high / time.estimate) == pytest.approx(half)
+
+
+def grow(make, settings, power=1.0, **options):
+    """Throughput is the devices to a power."""
+    return make(
+        settings,
+        lambda setting, batch: 4000.0,
+        rate=lambda setting, batch: 100.0 * (batch / 16) ** power,
+        devices=lambda setting, batch: batch // 16,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"kind": "device of {batch}"}, {"incomparable": ["not alone on the machine"]}]
+)
+def test_devices_whose_hours_do_not_compare_say_nothing(options) -> None:
+    settings = [make_setting("grown", devices="batch")]
+    assert find(grow(make_study, settings), "devices").outcome == SUPPORTED
+    one = find(grow(make_study, settings, **options), "devices")
+    assert (one.outcome, one.evidence) == (UNMEASURED, [])
+
+
+def test_an_unknown_number_of_devices_has_no_hours() -> None:
+    settings = [make_setting("grown", devices="batch")]
+    growth = make_study(
+        settings, lambda setting, batch: 4000.0, devices=lambda setting, batch: 0 * batch
+    )
+    assert find(growth, "devices").outcome == UNMEASURED
+    assert growth.arms[0].device_hours is None
 
 
 def test_noise_within_prompts_is_what_the_probe_says() -> None:

@@ -10,6 +10,8 @@ from scipy.special import stdtrit
 from jax_rl.records import Iteration
 from jax_rl.study.noise.batches import TurningPoint, summarise_noise
 from jax_rl.study.noise.scale import (
+    BELOW_ZERO,
+    NO_NOISE,
     average_blocks,
     divide_means,
     estimate_parts,
@@ -234,7 +236,7 @@ def test_geometric_mean_over_seeds_beside_the_turning_point(studies):
     assert unknown.rollouts is None
     runs = {(arm, 0): studies[0], (arm, 1): studies[1], (other, 0): studies[2], (other, 1): unknown}
     point = TurningPoint(rollouts=300.0, bound="", what="samples to target are twice the least")
-    found = summarise_noise(runs, turning_point=point)
+    found = summarise_noise(runs, setting="replicated", turning_point=point)
     first, second = found.batches
     logs = np.log([studies[0].rollouts, studies[1].rollouts])
     assert first.rollouts == pytest.approx(math.exp(logs.mean()))
@@ -251,4 +253,35 @@ def test_geometric_mean_over_seeds_beside_the_turning_point(studies):
     assert found.asked_for
     bound = math.sqrt(studies[2].rollouts * unknown.rollouts_low)
     assert second.at_least == pytest.approx(bound)
-    assert not summarise_noise({(arm, 0): measure_noise([], group=8, crossing=None)}).asked_for
+    nothing = {(arm, 0): measure_noise([], group=8, crossing=None)}
+    assert not summarise_noise(nothing, setting="replicated").asked_for
+
+
+def test_only_the_setting_of_the_turning_point_is_held_against_it(studies):
+    runs = {(Arm("four", 64), 0): studies[0], (Arm("one", 64), 0): studies[1]}
+    point = TurningPoint(rollouts=300.0, bound="", what="")
+    found = summarise_noise(runs, setting="one", turning_point=point, turning_reason="none")
+    assert found.rollouts == pytest.approx(studies[1].rollouts)
+    four, one = found.batches
+    assert four.turning_ratio is None
+    assert one.turning_ratio == found.turning_ratio == pytest.approx(300 / studies[1].rollouts)
+    assert found.turning_reason == ""
+    assert summarise_noise(runs, setting="one", turning_reason="why").turning_reason == "why"
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "reason"),
+    [
+        (3.0, BELOW_ZERO),  # |G|^2 = 2 x 3 - 8, far below 0
+        (9.0, NO_NOISE),  # |G|^2 = 2 x 9 - 8, noise 2 (8 - 9)
+    ],
+)
+def test_a_part_that_comes_out_negative_is_called_so(minibatch, reason):
+    unit = 8.0 + 0.01 * np.arange(10)
+    run = make_run(unit, np.full(10, minibatch), units=2)
+    found = measure_noise(run, group=GROUP, crossing=None)
+    assert found.reason == reason
+    assert found.rollouts is found.rollouts_low is None
+    arm = Arm("replicated", 64)
+    (batch,) = summarise_noise({(arm, 0): found}, setting="replicated").batches
+    assert batch.rollouts is batch.at_least is None

@@ -131,3 +131,33 @@ def test_runs_of_two_rules_are_compared_in_pairs():
     assert (effect.samples.low, effect.samples.high) == pytest.approx(
         (math.exp(ends.low), math.exp(ends.high))
     )
+
+
+def test_tuned_runs_of_two_rules_do_not_answer_what_moving_the_rate_does():
+    none = dataclasses.replace(SQRT, name="rate_none", rule="none")
+    settings = {"rate_none": none, "replicated": SQRT}
+    cells = [
+        build_cell(256, seed, samples=5000.0, rate=100.0, layout=name)
+        for name in settings
+        for seed in (0, 1)
+    ]
+    tuning = make_tuning(
+        {64: {0.5: 3000, 1.0: 2000, 2.0: 2500}, 256: {0.5: 5000, 1.0: 4000, 2.0: 8000}}
+    )
+    found = find_effects(tuning, settings, cells, reference=64)
+    assert {(effect.question, effect.source) for effect in found} == {
+        ("unmoved", "trials"),
+        ("reference", "trials"),
+    }
+
+
+@pytest.mark.parametrize(
+    "home",
+    [
+        {0.5: 3000, 1.0: 2500, 2.0: 2000},  # at the edge
+        {0.5: None, 1.0: None, 2.0: None},  # chosen by score
+    ],
+)
+def test_a_reference_whose_best_rate_is_not_known_carries_none_over(home):
+    tuning = make_tuning({64: home, 256: {0.5: 5000, 1.0: 4000, 2.0: 8000}})
+    assert [effect.question for effect in find(tuning)] == ["unmoved"]

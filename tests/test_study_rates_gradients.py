@@ -1,6 +1,7 @@
 """Clipping and update norms by batch, worked by hand."""
 
 import dataclasses
+import math
 
 import pytest
 from study_records import make_config, write_study
@@ -53,3 +54,22 @@ def test_a_run_without_an_iteration_is_left_out(tmp_path):
     cells, runs = read_cells(tmp_path, ["b00064_s0"])
     runs["b00064_s0"] = dataclasses.replace(runs["b00064_s0"], iterations=())
     assert summarise_gradients(cells, runs) == []
+
+
+def test_an_update_that_diverged_is_left_out_of_the_means(tmp_path):
+    write_study(tmp_path, {(64, 0): (4096, 50.0)})
+    cells, runs = read_cells(tmp_path, ["b00064_s0"])
+    run = set_norms(runs["b00064_s0"], lambda n: 0.5, lambda n: 0.1)
+    first, *others = run.iterations
+    lost = dataclasses.replace(first, grad_norm=math.nan, update_norm=math.inf)
+    (found,) = summarise_gradients(
+        cells, {"b00064_s0": dataclasses.replace(run, iterations=(lost, *others))}
+    )
+    # Iterations 2 to 64 of 64.
+    assert found.grad_norm == pytest.approx(33)
+    assert found.update_norm == pytest.approx(0.1)
+    nothing = tuple(dataclasses.replace(e, grad_norm=math.nan) for e in run.iterations)
+    (empty,) = summarise_gradients(
+        cells, {"b00064_s0": dataclasses.replace(run, iterations=nothing)}
+    )
+    assert math.isnan(empty.grad_norm)

@@ -7,8 +7,9 @@ import math
 import pytest
 from study_records import BUDGET, build_cell, make_config, write_run, write_study
 
+from jax_rl.records import read_run
 from jax_rl.study.material import STUDY_FILE
-from jax_rl.study.rates.trials import Trial, TrialPlan, TrialResult, plan_trials
+from jax_rl.study.rates.trials import Trial, TrialPlan, TrialResult, plan_trials, read_trial
 from jax_rl.study.rates.tuning import choose_rate, list_trials, read_tuning, tune_arm
 
 PLAN = TrialPlan(multiples=(0.5, 1.0, 2.0), seeds=(1000, 1001), extensions=2)
@@ -153,7 +154,8 @@ def test_tuning_is_read_from_the_records_of_trials(tmp_path):
     cells = [build_cell(64, 0, samples=30_000, rate=100.0, elapsed_rate=10.0)]
     tuning = read_tuning(tmp_path, study, cells)
     assert (tuning.arms[1].multiple, tuning.arms[1].on_edge) == (2.0, False)
-    assert (tuning.trials, tuning.multiples, tuning.seeds) == (7, [0.5, 1.0, 2.0], [1000])
+    assert (waiting.trials, tuning.trials) == (6, 7)
+    assert (tuning.multiples, tuning.seeds) == ([0.5, 1.0, 2.0], [1000])
     assert tuning.samples == sum(arm.samples for arm in tuning.arms) > BUDGET
     assert tuning.samples_share == pytest.approx(tuning.samples / (tuning.samples + 30_000))
     elapsed = tuning.elapsed_seconds
@@ -165,3 +167,37 @@ def test_a_study_without_trials_says_so(tmp_path):
     tuning = read_tuning(tmp_path, json.loads((tmp_path / STUDY_FILE).read_text()))
     assert (tuning.multiples, tuning.arms, tuning.trials, tuning.samples) == ([], [], 0, 0)
     assert tuning.samples_share is None
+
+
+def test_a_trial_counts_before_the_others_of_its_multiple_are_finished(tmp_path):
+    config = make_config()
+    config["study"] |= {"trials": (0.5, 1.0, 2.0), "trial_seeds": 2, "trial_extensions": 0}
+    write_study(tmp_path, {(64, 0): (4000, 100.0)}, config=config)
+    write_trials(tmp_path, 64, {0.5: 6000, 1.0: 4096, 2.0: 5000})
+    write_trials(tmp_path, 64, {0.5: 6000}, seed=1001)
+    tuning = read_tuning(tmp_path, json.loads((tmp_path / STUDY_FILE).read_text()))
+    assert [rate.multiple for rate in tuning.arms[0].rates] == [0.5]
+    assert (tuning.trials, tuning.arms[0].missing) == (4, 2)
+
+
+def test_a_trial_that_diverged_never_wins_by_its_score():
+    # Rewards below 0: a score of 0 for the one that diverged would be the best.
+    results = make_results({0.5: (None, None), 1.0: (None, None), 2.0: (None, None)})
+    scores = {0.5: -0.5, 1.0: -0.4, 2.0: None}
+    results = {
+        trial: dataclasses.replace(one, final_score=scores[trial.multiple])
+        for trial, one in results.items()
+    }
+    tuning = tune_arm("", 64, PLAN, results)
+    assert (tuning.multiple, tuning.by_score) == (1.0, True)
+    assert tuning.rates[-1].final_score is None
+    json.dumps(dataclasses.asdict(tuning), allow_nan=False)
+
+
+def test_the_record_of_a_trial_that_diverged_has_no_score(tmp_path):
+    write_run(tmp_path, 64, 1000, samples=3 * BUDGET, rate=100.0)
+    path = tmp_path / "cells" / "b00064_s1000"
+    assert read_trial(read_run(path)).final_score == pytest.approx(0.25 + 0.5 / 3)
+    record = path / "records.jsonl"
+    record.write_text(record.read_text().replace('"sample_budget"', '"not_finite"'))
+    assert read_trial(read_run(path)).final_score is None

@@ -10,7 +10,7 @@ from jax_rl.records import Compile, RunRecord, read_run
 from jax_rl.report.sections.time_use import show_time_use
 from jax_rl.study.analyse import analyse
 from jax_rl.study.cells import make_cell
-from jax_rl.study.comparable import check_comparable, find_foreign_load
+from jax_rl.study.comparable import check_comparable, find_foreign_load, went_in_turn
 from jax_rl.study.summary import Arm
 from jax_rl.study.use.time import (
     DevicePeaks,
@@ -181,8 +181,8 @@ def test_two_processors_are_two_kinds_though_both_say_cpu() -> None:
 @pytest.mark.parametrize(
     ("platform", "cores", "load", "above"),
     [
-        ("cpu", 2, 3.0, 0.0),  # both cores its own, half of them more
-        ("cpu", 2, 3.1, 1.1),
+        ("cpu", 2, 5.0, 0.0),  # both cores and two scorers its own, half of the cores more
+        ("cpu", 2, 5.1, 1.1),
         ("gpu", 96, 57.0, 0.0),  # 8 scorers and 2 threads its own, 48 more
         ("gpu", 96, 60.0, 50.0),
         ("gpu", 0, 60.0, 0.0),  # the cores are not known
@@ -225,3 +225,32 @@ def test_section_draws(tmp_path) -> None:
     axes = Figure().subplots()
     section.drawings[0].draw(axes)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["16 (×1/4)", "64 (×1)"]
+
+
+@pytest.mark.parametrize(
+    ("times", "in_turn"),
+    [
+        (("2026-01-01T00:00:00Z", "2026-01-01T00:01:40Z"), True),  # each takes less
+        (("2026-01-01T00:01:40+00:00", "2026-01-01T00:00:00+00:00"), True),
+        (("2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z"), False),
+        (("2026-01-01T00:00:00Z", "some day"), False),
+    ],
+)
+def test_runs_went_in_turn_where_their_times_show_it(tmp_path, times, in_turn) -> None:
+    # 10 seconds of compiling and 15 of training, and a few of validating.
+    runs = []
+    for seed, time in enumerate(times):
+        write_run(tmp_path, 64, seed, samples=4096, rate=400.0, start={"time": time})
+        runs.append(read_run(tmp_path / "cells" / f"b00064_s{seed}"))
+    assert went_in_turn(runs) == in_turn
+
+
+def test_what_the_verdict_does_not_compare_is_not_split_either(tmp_path) -> None:
+    write_study(tmp_path, {(16, 0): (4096, 200), (64, 0): (4096, 400)})
+    summary = analyse(tmp_path)
+    records = {c.name: read_run(tmp_path / "cells" / c.name) for c in summary.cells}
+    options = {"reference": Arm("replicated", 64)}
+    assert study_time_use(summary.cells, records, **options).arms[0].split is not None
+    use = study_time_use(summary.cells, records, list_obstacles=lambda *arms: ["why"], **options)
+    assert use.incomparable == ["why"]
+    assert [arm.split for arm in use.arms] == [None, None]

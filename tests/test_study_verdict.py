@@ -1,5 +1,6 @@
 """Comparisons and verdicts: factors that multiply, censoring, and the words."""
 
+import dataclasses
 import math
 import re
 
@@ -384,3 +385,45 @@ def test_an_arm_whose_best_rate_is_at_the_edge_stays_undecided():
     # What is compared with an open reference is open.
     every, _ = judge(cells, untuned=[Arm("replicated", 64)])
     assert [one.verdict for one in every.against_reference] == ["undecided", "undecided"]
+
+
+def test_arms_without_a_shared_seed_are_not_named_the_fastest():
+    """256 took a hundredth of the time, on seeds that no other batch has."""
+    cells = study({16: (20_000, 500), 64: (20_000, 1000)}, seeds=2, noise=0.01)
+    cells += [build_cell(256, seed, samples=400, rate=2000.0) for seed in (2, 3)]
+    verdict, _ = judge(cells)
+    assert verdict.fastest == 64
+    assert 256 in verdict.undistinguished
+    [word] = [v.verdict for v in verdict.against_reference if v.batch == 256]
+    assert word == "undecided"
+    assert any(
+        sentence.startswith("No shared seed connects 256 with 64") for sentence in verdict.sentences
+    )
+    # Without the reference it is the largest part that is connected.
+    rest = [cell for cell in cells if cell.batch != 64]
+    rest += [build_cell(32, seed, samples=20_000, rate=900.0) for seed in (0, 1)]
+    assert judge(rest)[0].fastest == 32
+
+
+def test_an_arm_that_shares_no_seed_is_no_next_one():
+    cells = study({16: (20_000, 500), 64: (20_000, 1000)}, seeds=2, noise=0.01)
+    cells += [build_cell(256, seed, samples=20_000, rate=999.0) for seed in (2, 3)]
+    verdict, _ = judge(cells)
+    assert verdict.fastest == 64
+    assert "Next, the ×1/4 batch (16)" in verdict.sentences[1]
+
+
+def test_a_setting_of_one_batch_beats_nothing():
+    cells = study({16: (20_000, 500), 64: (20_000, 1000)}, noise=0.01)
+    other = [
+        dataclasses.replace(cell, setting="fsdp")
+        for cell in study({64: (20_000, 900)}, noise=0.01, rng_seed=1)
+    ]
+    fit = fit_study([*cells, *other], settings=("replicated", "fsdp"))
+    assert fit.degrees_of_freedom > 0
+    reference = Arm("fsdp", 64)
+    results = [summarise_arm(fit, reference, reference=reference, updates_per_iteration=1)]
+    verdict = decide(fit, results, names=Names(("fsdp",)), clock="training", context=CONTEXT)
+    words = " ".join(verdict.sentences)
+    assert "No other batch was measured to compare 64 with." in words
+    assert "Every other batch" not in words

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def write(folder: Path, **changes) -> Holder:
     """A lock as another process would have left it."""
-    own = Holder(module.socket.gethostname(), os.getpid(), module._read_begin(os.getpid()), 1.0)
+    host, machine = module.socket.gethostname(), module._name_machine()
+    own = Holder(host, machine, os.getpid(), module._read_begin(os.getpid()), 1.0)
     holder = dataclasses.replace(own, **changes)
     folder.mkdir(exist_ok=True)
     (folder / "a").write_text(json.dumps(dataclasses.asdict(holder)))
@@ -58,13 +60,39 @@ def test_a_number_that_another_process_has_got_is_no_holder(tmp_path):
 
 
 def test_another_host_is_respected_unless_stolen_from(tmp_path):
-    holder = write(tmp_path / "locks", host="elsewhere", pid=end_process())
+    holder = write(tmp_path / "locks", machine="another", pid=end_process())
     assert Locks(tmp_path / "locks").take("a") == holder
     thief = Locks(tmp_path / "locks", steal=True)
     assert thief.take("a") is None
     # What is taken while a thief works is not stolen.
-    write(tmp_path / "locks", host="elsewhere", time=2e9 * 2)
+    write(tmp_path / "locks", machine="another", time=2.0)
     assert thief.take("a") is not None
+
+
+def test_what_has_not_been_touched_for_ten_minutes_is_taken_over(tmp_path, monkeypatch):
+    write(tmp_path / "locks", machine="another")
+    path = tmp_path / "locks" / "a"
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 500))
+    assert Locks(tmp_path / "locks").take("a") is not None
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 200))
+    monkeypatch.setattr(module, "BEAT", 0.05)
+    holder = Locks(tmp_path / "locks")
+    assert holder.take("a") is None
+    # A holder that works touches its lock.
+    os.utime(path, (1.0, 1.0))
+    for _ in range(100):
+        if path.stat().st_mtime > 1.0:
+            break
+        time.sleep(0.05)
+    assert path.stat().st_mtime > 1.0
+    holder.release("a")
+    assert not path.exists()
+
+
+def test_a_container_with_its_own_process_numbers_is_another_machine(tmp_path):
+    """Its host may have the same name, and its processes numbers that mean nothing here."""
+    holder = write(tmp_path / "locks", machine="same host, other numbers", pid=end_process())
+    assert Locks(tmp_path / "locks").take("a") == holder
 
 
 def test_a_live_process_of_this_host_is_never_stolen_from(tmp_path):
@@ -75,7 +103,7 @@ def test_a_live_process_of_this_host_is_never_stolen_from(tmp_path):
 def test_a_lock_that_was_stolen_is_not_given_back(tmp_path):
     locks = Locks(tmp_path / "locks")
     assert locks.take("a") is None
-    holder = write(tmp_path / "locks", host="thief")
+    holder = write(tmp_path / "locks", host="thief", machine="another")
     locks.release("a")
     assert Locks(tmp_path / "locks").take("a") == holder
 

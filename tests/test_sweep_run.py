@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from trainer_runs import CONFIG, change, drop_measured, read_lines
 
+from jax_rl.config import Config
 from jax_rl.config_file import config_to_dict
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME, Event, RecordWriter, Validation, read_run
@@ -22,6 +23,7 @@ from jax_rl.sweep.plan import make_cell_config, order_cells
 from jax_rl.sweep.run import run_study
 from jax_rl.sweep.stop import find_limit, stop_after_tail
 from jax_rl.trainer import position as position_module
+from jax_rl.trainer.run import train
 
 STUDY = change(
     CONFIG,
@@ -311,6 +313,28 @@ def test_a_cell_that_diverges_does_not_stop_the_study(
     assert any("censored" in note for note in by_batch[8].notes)
 
 
+def test_a_cell_that_cannot_be_made_does_not_keep_the_others_from_it(
+    study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(config: Config, *args: Any, **options: Any) -> None:
+        if config.batch.size == 16 and config.run.seed == 0:
+            raise UserError("needs more memory than the device has")
+        train(config, *args, **options)
+
+    directory = shutil.copytree(study, tmp_path / "sevens")
+    for name in ("b00016_s0", "b00016_s1"):
+        shutil.rmtree(directory / "cells" / name)
+    monkeypatch.setattr("jax_rl.sweep.run.train", refuse)
+    with pytest.raises(UserError, match="1 of the runs could not be made: b00016_s0: needs more"):
+        run_study(STUDY, directory, progress=False)
+    assert "needs more memory" in capsys.readouterr().err
+    assert (directory / "cells" / "b00016_s1" / FILE_NAME).exists()
+    assert not list((directory / "locks").glob("b*"))
+
+
 def test_a_cell_that_cannot_win_any_more_is_stopped(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,15 +342,20 @@ def test_a_cell_that_cannot_win_any_more_is_stopped(
     content = json.loads((directory / "study.json").read_text())
     content["config"]["study"]["early_stop"] = True
     (directory / "study.json").write_text(json.dumps(content))
-    shutil.rmtree(directory / "cells" / "b00016_s1")
-    # Batch 8 is complete; a thousandth of its time is over at the first look.
+    shutil.rmtree(directory / "cells" / "b00008_s1")
+    # Batch 16, the reference, is complete; a thousandth of its time is over at the first look.
     config = change(STUDY, study={"early_stop": True})
     monkeypatch.setattr("jax_rl.sweep.run.find_limit", divide_limit)
     run_study(config, directory, progress=False)
-    run = read_run(directory / "cells" / "b00016_s1")
+    run = read_run(directory / "cells" / "b00008_s1")
     assert run.end is not None and run.end.reason == "early_stop"
     assert len(run.validations) == 2
-    (cell,) = (cell for cell in analyse(directory).cells if cell.name == "b00016_s1")
+    # The reference itself goes to its end, however slow it is.
+    shutil.rmtree(directory / "cells" / "b00016_s1")
+    run_study(config, directory, progress=False)
+    whole = read_run(directory / "cells" / "b00016_s1").end
+    assert whole is not None and whole.reason == "target"
+    (cell,) = (cell for cell in analyse(directory).cells if cell.name == "b00008_s1")
     assert cell.crossing is None and cell.samples == 16
     assert any("censored" in note for note in cell.notes)
 

@@ -6,6 +6,7 @@ from trainer_runs import alone
 
 from jax_rl.records import Validation
 from jax_rl.study.cells import Planned
+from jax_rl.sweep import stop as module
 from jax_rl.sweep.stop import find_limit, limit_seconds, stop_without_chance
 
 
@@ -55,8 +56,8 @@ def test_limit_is_read_from_the_cells_of_one_kind_of_device(tmp_path):
     write_study(tmp_path, runs)
     order = [Planned("", batch, seed) for batch in (64, 256) for seed in (0, 1)]
 
-    def find(kind):
-        return find_limit(tmp_path, order, device_kind=kind, factor=2.0)
+    def find(machine):
+        return find_limit(tmp_path, order, machine=machine, factor=2.0)
 
-    assert find("cpu") == pytest.approx(2 * 4096 / 80)
-    assert find("other") is None
+    assert find(module._name_machine("cpu", {"cores": 2})) == pytest.approx(2 * 4096 / 80)
+    assert find(module._name_machine("cpu", {"cores": 64})) is None

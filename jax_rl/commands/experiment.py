@@ -1,6 +1,8 @@
 """Commands that train, and what is made of their records."""
 
 import dataclasses
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,9 +77,12 @@ class Study:
 
     def run(self) -> None:
         from jax_rl.hosts.channel import open_channel
+        from jax_rl.sweep.directory import has_records
         from jax_rl.sweep.part import Part
         from jax_rl.sweep.run import run_study
 
+        # A job that is taken off its machine gives back what it has begun.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         config = _apply_layouts(_apply_layout(self.config, self.layout), self.layouts)
         validate(config, study=True)
         part = Part.parse(self.cell) if self.cell else Part()
@@ -87,7 +92,7 @@ class Study:
             run_study(config, directory, part=part, steal=self.steal, channel=channel)
             if channel.index != 0:
                 return
-            if self.cell:
+            if self.cell or not has_records(directory):
                 print(f"the report, when all runs are there: jax-rl report {directory}")
             else:
                 _show_report(directory)

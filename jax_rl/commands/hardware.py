@@ -91,7 +91,7 @@ class Plan:
     layers_compiled: str | None = None
     """Compile sampler and sync with two numbers of layers, as in 2,4, and draw a line: faster."""
     every_batch: bool = False
-    """Compile the update of every batch, not of the smallest and the largest alone."""
+    """Compile the update of every batch, not of the largest alone."""
     jobs: int | None = None
     """Programs compiled side by side; one per core if left out."""
     chips: Path | None = None

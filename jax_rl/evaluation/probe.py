@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jax_rl.config import CheckpointConfig, Config, MeasureConfig
+from jax_rl.config_checks import validate
 from jax_rl.errors import UserError
 from jax_rl.evaluation.source import find_policy
 from jax_rl.learner.probe import PairNorms, measure_pairs
@@ -29,6 +30,7 @@ from jax_rl.study.noise.split import (
 )
 from jax_rl.trainer.checkpoints import Checkpoints, restore_weights
 from jax_rl.trainer.feed import make_key
+from jax_rl.trainer.fit import explain_out_of_memory, is_out_of_memory
 from jax_rl.trainer.programs import (
     Compiler,
     abstract_state,
@@ -73,6 +75,9 @@ def probe(
     """
     check_prompts(prompts)
     directory = Path(run)
+    path = output or directory / FILE_NAME
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: cannot be written: {path.parent} is no directory")
     if not directory.is_dir():
         raise UserError(f"{run} is no directory; that of a run with a checkpoint can be probed")
     own = find_policy(directory).config
@@ -85,10 +90,16 @@ def probe(
     # Refuses advantages under which groups are not independent.
     measure = MeasureConfig(noise_scale=True)
     config = _cut_batch(dataclasses.replace(own, run=changed, measure=measure), prompts)
+    validate(config)
     setup = prepare_run(config)
     samples = _find_samples(directory)
     with jax.set_mesh(setup.mesh), open_scorer(setup) as scorer:
-        pairs = fetch(_measure(setup, directory, scorer, samples=samples))
+        try:
+            pairs = fetch(_measure(setup, directory, scorer, samples=samples))
+        except jax.errors.JaxRuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise explain_out_of_memory(error, program="update", doing="running") from error
     split = split_covariance(
         _widen(pairs),
         group=setup.plan.group,
@@ -97,7 +108,6 @@ def probe(
         samples=samples,
     )
     print(_describe(split))
-    path = output or directory / FILE_NAME
     write_split(split, path)
     print(f"written to {path}")
     return split

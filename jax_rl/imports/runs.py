@@ -82,6 +82,8 @@ def load_runs(path: Path) -> list[LoggedRun]:
     runs = []
     for number, table in enumerate(tables, 1):
         where = f"{path}, run {number}"
+        if not isinstance(table, dict):
+            raise UserError(f"{where}: a table was expected, found {table!r}")
         if "file" not in table:
             raise UserError(f"{where}: lacks file")
         fields = {name: value for name, value in table.items() if name != "file"}

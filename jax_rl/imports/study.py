@@ -186,8 +186,8 @@ def _make_start(
         warmup_updates=0,
         parameters=parameters,
         platform=SETTING,
-        device_kind=run.device or "unknown device",
-        device_count=max(1, run.devices),
+        device_kind=run.device or ("unknown device" if run.devices else "devices of unknown kind"),
+        device_count=run.devices,  # 0: not known
         process_count=1,
         host={},
         versions={},

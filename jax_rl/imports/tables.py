@@ -128,7 +128,7 @@ def _keep_numbers(pairs: Iterable[tuple[str, Any]]) -> Row:
             value = _NUMPY.sub(r"\1", value.strip())
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if math.isfinite(number):
             row[name] = number

@@ -8,6 +8,7 @@ Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto
 
 import struct
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 
 from jax_rl.errors import UserError
@@ -54,7 +55,7 @@ def read_scalars(path: Path) -> list[dict[str, float]]:
             if scalars:
                 row = rows.setdefault(step, {"step": float(step), WALL_TIME: wall})
                 row[WALL_TIME] = max(row[WALL_TIME], wall)
-                row |= {f"{prefix}{tag}": value for tag, value in scalars.items()}
+                row |= {f"{prefix}{t}": value for t, value in scalars.items() if isfinite(value)}
     return [rows[step] for step in sorted(rows)]
 
 

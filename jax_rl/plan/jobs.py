@@ -148,10 +148,18 @@ def _find_largest(points: Sequence[Point]) -> dict[tuple[Any, ...], Point]:
     """Of the points whose updates differ in the turns of one loop alone, the largest batch."""
     largest: dict[tuple[Any, ...], Point] = {}
     for point in sorted(points, key=lambda point: point.plan.size):
-        # Norms of units put a loop within the loop, and leave the smallest batches out.
-        if point.plan.accumulation > 1 and not point.config.measure.noise_scale:
+        if _tells(point):
             largest[_cut(point)] = point
     return largest
+
+
+def _tells(point: Point) -> bool:
+    """Whether the loop over microbatches can be known in its update by how often it turns.
+
+    Norms of units put a loop within the loop, and leave the smallest batches out.
+    """
+    other_loops = (1, point.plan.updates)
+    return point.plan.accumulation not in other_loops and not point.config.measure.noise_scale
 
 
 def _cut(point: Point) -> tuple[Any, ...]:

@@ -45,7 +45,8 @@ def read_result(recipe: Recipe, answers: Mapping[Job, Answer]) -> Result:
         obstacle = _find_obstacle(answer)
         if obstacle is not None:
             # What another number of layers or rows needs is not what this program needs.
-            return obstacle if len(recipe) == 1 else Obstacle(obstacle.text, obstacle.too_large)
+            own = len(recipe) == 1 and not part.turned
+            return obstacle if own else Obstacle(obstacle.text, obstacle.too_large)
         fixed, turned = (ProgramCosts.from_dict(answer[key]) for key in ("fixed", "turned"))
         if fixed.unread:
             return Obstacle(f"its compiled text was not understood: {fixed.unread}", False)

@@ -30,9 +30,10 @@ CAPTIONS = {
     ),
     "settings_samples": Caption(
         "Samples to target against batch, by setting",
-        "A layout says where the program lies and not what it learns, so the curves should lie on"
-        " each other but for noise. The table of samples between layouts tests it, over pairs of"
-        " runs of one batch and seed.",
+        "Settings that differ by their layout alone should lie on each other but for noise: a"
+        " layout says where the program lies and not what it learns. The table of samples between"
+        " layouts tests it, over pairs of runs of one batch and seed. Rate rules, groups and"
+        " updates may well move the samples.",
     ),
     "validation_samples": Caption(
         "Validation against samples",

@@ -18,6 +18,7 @@ from jax_rl.report.sections.time_use import show_time_use
 from jax_rl.report.sections.transfer import show_transfers
 from jax_rl.report.trust import list_facts
 from jax_rl.report.views import has_several, list_views, name_files, name_settings
+from jax_rl.study.batches import measure_cell
 from jax_rl.study.names import Names
 from jax_rl.study.summary import Arm, Cell, StudySummary, Verdict
 
@@ -55,6 +56,7 @@ def list_sections(summary: StudySummary) -> list[Section]:
             answers.gradients,
             names=names,
             settings=answers.settings,
+            imported=summary.imported,
         ),
         show_choices(answers.choices),
         show_fits(answers.fits, answers.score_fits),
@@ -271,7 +273,7 @@ def _show_cell(cell: Cell, length: float, *, several: bool) -> list[str]:
         f"{cell.batch:,}",
         str(cell.seed),
         text.format_rate(cell.learning_rate),
-        bound + text.format_number(cell.samples if found is None else found.samples),
+        bound + text.format_number(measure_cell(cell)["samples"]),
         *crossed,
         bound + text.format_number(text.clock_seconds(cell, "training") / length),
         bound + text.format_number(text.clock_seconds(cell, "elapsed") / length),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from jax_rl.report import axes as shared
 from jax_rl.report import figures
 from jax_rl.report.captions import CAPTIONS, describe_figure
+from jax_rl.report.exports import clear_files
 from jax_rl.report.parts import Plot
 from jax_rl.report.section import Drawing
 from jax_rl.report.setting_figures import SETTING_FIGURES, list_setting_figures
@@ -58,9 +59,9 @@ def save_figures(plots: Iterable[Plot], directory: Path) -> dict[str, str]:
 
     The same summary gives the same bytes: no date and no random id goes into the files.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    sources: dict[str, str] = {}
     plots = list(plots)
+    clear_files(directory, kept={plot.name for plot in plots}, endings=(".svg", ".png"))
+    sources: dict[str, str] = {}
     if not plots:
         return sources
     with shared.use_style():

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from jax_rl.report.parts import find_words, join_cell
@@ -12,6 +12,9 @@ from jax_rl.report.text import clean
 
 FORMULA_STARTS = ("=", "@", "\t", "\r")
 """A spreadsheet takes a cell that begins so for a formula; free text must not be run."""
+
+_SIGNED = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?(\s*%)?(\s\(.*\))?$")
+"""A number with its sign, which is no formula."""
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -27,7 +30,7 @@ LATEX = {
     "<": r"\ensuremath{<}",
     ">": r"\ensuremath{>}",
     "|": r"\ensuremath{|}",
-    '"': r"\textquotedbl{}",
+    '"': r"{\ttfamily\char34}",
     "×": r"\ensuremath{\times}",
     "·": r"\ensuremath{\cdot}",
     "±": r"\ensuremath{\pm}",
@@ -59,9 +62,19 @@ def name_file(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-") or "table"
 
 
+def clear_files(directory: Path, *, kept: Collection[str], endings: Sequence[str]) -> None:
+    """Makes the folder, and removes what an earlier report has left that this one has not."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in directory.iterdir():
+        if path.suffix in endings and path.stem not in kept:
+            path.unlink()
+
+
 def save_tables(tables: Iterable[Table], directory: Path) -> list[Path]:
     """Writes each table as ID.csv and ID.tex; returns the paths."""
-    directory.mkdir(parents=True, exist_ok=True)
+    tables = list(tables)
+    kept = {name_file(table.id) for table in tables}
+    clear_files(directory, kept=kept, endings=(".csv", ".tex"))
     paths = []
     for table in tables:
         for ending, source in (("csv", render_csv(table)), ("tex", render_latex(table))):
@@ -118,4 +131,5 @@ def _join_latex(cells: Sequence[str]) -> str:
 
 
 def _guard(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(FORMULA_STARTS) else cell
+    signed = cell[:1] in ("+", "-") and not _SIGNED.match(cell)
+    return f"'{cell}" if signed or cell.startswith(FORMULA_STARTS) else cell

@@ -89,7 +89,9 @@
   }
 
   function writeCsv(table) {
-    const guard = (text) => (/^[=@\t\r]/.test(text) ? `'${text}` : text);
+    const number = /^[-+][\d.,]+(e[-+]?\d+)?(\s*%)?(\s\(.*\))?$/;
+    const guard = (text) =>
+      /^[=@\t\r]/.test(text) || (/^[-+]/.test(text) && !number.test(text)) ? `'${text}` : text;
     const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
     const lines = [...table.rows].map((row) =>
       [...row.cells].map((cell) => quote(guard(readCell(cell)))).join(","));
@@ -262,21 +264,25 @@
       return !hidden.batch.has(run.batch) && !hidden.seed.has(run.seed) && !hidden.setting.has(run.setting);
     }
 
+    // Not Math.min(...values): a call takes no more than some 100,000 arguments.
+    const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
+    const most = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
+
     function layOut() {
       const width = Math.max(280, Math.min(672, plot.clientWidth - 10));
       const height = Math.round(Math.max(290, width * 0.62));
       const runs = data.runs.filter(isVisible).map((run) => ({ run, ...placeRun(run, state.axis) }));
       const all = data.runs.map((run) => placeRun(run, state.axis).xs);
       const ends = all.map((xs) => xs[xs.length - 1]);
-      const end = Math.max(...(runs.length ? runs.map(({ xs }) => xs[xs.length - 1]) : ends));
+      const end = most(runs.length ? runs.map(({ xs }) => xs[xs.length - 1]) : ends);
       const positive = all.flat().filter((x) => x > 0);
-      const start = state.logarithmic && positive.length ? Math.min(...positive) : 0;
+      const start = state.logarithmic && positive.length ? least(positive) : 0;
       const isTime = state.axis.endsWith("_seconds");
       const [unit, symbol] = isTime ? TIMES.find(([length]) => end >= 3 * length) || [1, "s"] : [1, ""];
       const scores = [data.target, ...data.runs.flatMap((run) => run[state.values])].filter((v) => v !== null);
-      const margin = 0.05 * (Math.max(...scores) - Math.min(...scores)) + 0.002;
+      const margin = 0.05 * (most(scores) - least(scores)) + 0.002;
       const area = { left: 52, right: width - 14, top: 24, bottom: height - 46 };
-      const low = Math.min(...scores) - margin, high = Math.max(...scores) + margin;
+      const low = least(scores) - margin, high = most(scores) + margin;
       const span = state.logarithmic ? Math.log(end / start) || 1 : end - start || 1;
       return {
         width, height, area, runs, start, end, unit, symbol, low, high,
@@ -444,7 +450,7 @@
   }
 
   const embedded = document.getElementById("curves-data");
-  if (embedded) startChart(JSON.parse(embedded.textContent));
   document.querySelectorAll("table[data-file]").forEach(addTableTools);
+  if (embedded) startChart(JSON.parse(embedded.textContent));
   document.querySelectorAll("figure[data-file]").forEach(addFigureTools);
 })();

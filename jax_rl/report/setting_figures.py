@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from jax_rl.report import axes as shared
 from jax_rl.report import marks, text
-from jax_rl.report.views import list_devices, list_views
+from jax_rl.report.views import list_views
+from jax_rl.study.batches import measure_cell
 from jax_rl.study.summary import BatchResult, Cell, StudySummary
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def draw_settings_samples(summary: StudySummary) -> "Figure":
         "Does any setting need more samples?",
         "samples to target (rollouts)",
         mean=lambda view, result: (result.samples_to_target, result.samples_at_least),
-        run=lambda cell: float(cell.samples if cell.crossing is None else cell.crossing.samples),
+        run=lambda cell: measure_cell(cell)["samples"],
         bounded=True,
     )
 
@@ -71,13 +72,11 @@ SETTING_FIGURES: dict[str, Callable[[StudySummary], "Figure"]] = {
 
 
 def list_setting_figures(summary: StudySummary) -> list[str]:
-    """Those that compare something: without seconds where the devices differ."""
+    """Those that compare something: without seconds where they are not compared."""
     if len(summary.settings) < 2:
         return []
     return [
-        name
-        for name in SETTING_FIGURES
-        if name == "settings_samples" or len(list_devices(summary)) == 1
+        name for name in SETTING_FIGURES if name == "settings_samples" or not summary.incomparable
     ]
 
 

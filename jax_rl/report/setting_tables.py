@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 
 from jax_rl.report import text
-from jax_rl.report.views import find_result, list_batches, list_devices, name_settings
+from jax_rl.report.views import find_result, list_batches, name_settings
 from jax_rl.study.summary import Arm, BatchResult, StudySummary, Verdict
 from jax_rl.study.words import time_ratio
 
@@ -76,14 +76,15 @@ def heat_rows(
 
 
 def list_grids(summary: StudySummary) -> list[Grid]:
-    """The numbers by setting and batch; samples alone where the devices differ."""
+    """The numbers by setting and batch; samples alone where seconds are not compared."""
+    unmoved = "; a layout should not move them" if name_settings(summary) == "layout" else ""
     samples = _make_grid(
         summary,
         "Samples to target",
-        "Rollouts, geometric means over seeds; a layout should not move them.",
+        f"Rollouts, geometric means over seeds{unmoved}.",
         lambda r: text.format_to_target(r.samples_to_target, r.samples_at_least),
     )
-    if len(list_devices(summary)) > 1:
+    if summary.incomparable:
         return [samples]
     length, symbol = text.choose_time_unit(
         text.seconds_at_least(result, "training") for result in summary.batches

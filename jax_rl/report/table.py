@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jax_rl.report import setting_tables, text
-from jax_rl.report.views import has_several, list_views, name_settings
+from jax_rl.report.views import describe_rule, has_several, list_views, name_settings
+from jax_rl.study.clocks import name_the_same
 from jax_rl.study.summary import Arm, BatchResult, Comparison, StudySummary, Verdict
 
 if TYPE_CHECKING:
@@ -142,8 +143,10 @@ def verdict_title(verdict: Verdict) -> str:
 
 
 def describe_agreement(summary: StudySummary) -> str:
-    """Whether the two clocks name the same batch, and the same setting."""
+    """Whether the two clocks name the same batch and setting, and say the same of all others."""
     what = f"batch and {name_settings(summary)}" if has_several(summary) else "batch"
+    if not summary.clocks_agree and name_the_same(summary.training, summary.elapsed):
+        return f"Both clocks name the same fastest {what}, but differ on others: read both."
     if not summary.clocks_agree:
         return f"The two clocks do not name the same fastest {what}: read both."
     if summary.training.fastest is None:
@@ -172,7 +175,7 @@ def render_table(summary: StudySummary) -> "RenderableType":
         Text(
             f"{text.clean(summary.name)}: target {text.format_score(summary.target)},"
             f" budget {summary.sample_budget:,} samples a run,"
-            f" rate rule {text.clean(summary.rate_rule)}",
+            f" rates by {text.clean(describe_rule(summary))}",
             style="bold",
         ),
     ]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+from jax_rl.study.batches import measure_cell
 from jax_rl.study.summary import Arm, BatchResult, Cell, Interval, StudySummary
 
 NOTHING = "–"
@@ -127,9 +128,8 @@ def cells_of(summary: StudySummary, result: BatchResult) -> list[Cell]:
 
 
 def clock_seconds(cell: Cell, clock: str) -> float:
-    """Seconds to the crossing by the clock `training` or `elapsed`; censored: of the whole run."""
-    source = cell.crossing if cell.crossing is not None else cell
-    return source.training_seconds if clock == "training" else source.elapsed_seconds
+    """Seconds to the crossing by the clock `training` or `elapsed`; censored: the bound."""
+    return measure_cell(cell)[f"{clock}_time"]
 
 
 def seconds_at_least(result: BatchResult, clock: str) -> float | None:

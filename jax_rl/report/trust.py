@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 from jax_rl.report import text
 from jax_rl.report.table import describe_setting
-from jax_rl.report.views import has_several, list_views, name_settings
+from jax_rl.report.views import describe_rule, has_several, list_views, name_settings
+from jax_rl.study.names import join_words
 from jax_rl.study.summary import StudySummary
 
 
@@ -32,11 +33,9 @@ CLOCKS = (
 )
 
 LAYOUT_INTERVALS = (
-    "Runs of one batch and seed in several layouts ask the same prompts and share their random"
-    " numbers, which this variance takes for independent: intervals between layouts at one batch"
-    " are rather too wide, those between batches rather too narrow. The ratios of samples between"
-    " layouts are therefore taken over pairs of such runs; a layout is said to change the samples"
-    " where an interval leaves out 1 that allows for the number of these ratios (Bonferroni)."
+    "The ratios of samples between layouts are therefore taken over pairs of such runs; a layout is"
+    " said to change the samples where an interval leaves out 1 that allows for the number of these"
+    " ratios (Bonferroni)."
 )
 
 COUNTS = (
@@ -53,10 +52,20 @@ def _describe_rules(summary: StudySummary) -> str:
         f"Target score {summary.target:g}; at most {summary.sample_budget:,} samples and"
         f" {text.format_duration(summary.seconds_budget)} a run, the same for every batch;"
         f" learning rate {text.format_rate(summary.reference_rate)} at the reference batch"
-        f" {summary.reference_batch:,}, moved with the batch by the rule {summary.rate_rule};"
-        f" batches a factor {summary.factor} apart; {summary.group} rollouts per prompt. A run"
+        f" {summary.reference_batch:,}, moved with the batch by {describe_rule(summary)};"
+        f" batches a factor {summary.factor} apart; {_describe_group(summary)}. A run"
         " that misses the target stays in every table as censored (> N)."
     )
+
+
+def _describe_group(summary: StudySummary) -> str:
+    words = f"{summary.group} rollouts per prompt"
+    settings = summary.answers.settings if summary.answers else {}
+    grown = [name for name, one in settings.items() if one.growth != "prompts"]
+    if not grown:
+        return words
+    where = f" in {join_words(grown)}" if has_several(summary) else ""
+    return f"{words} at the reference batch, more or fewer with the batch{where}"
 
 
 def _describe_seeds(summary: StudySummary) -> str:
@@ -99,17 +108,20 @@ def _describe_validation(summary: StudySummary) -> str:
 
 
 def _describe_order(summary: StudySummary) -> str:
-    if has_several(summary):
-        arms = ", ".join(f"{cell.setting} {cell.batch:,}" for cell in summary.cells)
+    several = has_several(summary)
+    block = "settings and batches of a block together" if several else "batches of a block"
+    order = ", ".join(
+        f"{cell.setting} {cell.batch:,}" if several else f"{cell.batch:,}" for cell in summary.cells
+    )
+    if summary.one_at_a_time:
         return (
-            "Runs go one at a time in blocks of one seed, the settings and batches of a block"
-            " together in random order, so that a drift of the machine favours none of them. As"
-            f" run: {arms}."
+            f"Runs went one at a time in blocks of one seed, the {block} in random order, so that"
+            f" a drift of the machine favours none of them. As run: {order}."
         )
-    batches = ", ".join(f"{cell.batch:,}" for cell in summary.cells)
     return (
-        "Runs go one at a time in blocks of one seed, the batches of a block in random order, so"
-        f" that a drift of the machine does not favour a batch. Batches as run: {batches}."
+        f"Runs are planned in blocks of one seed, the {block} in random order. Their records do"
+        " not show that they went one at a time: a drift of the machine, or a run beside another,"
+        f" may favour some of them. As planned: {order}."
     )
 
 
@@ -125,13 +137,21 @@ def _describe_intervals(summary: StudySummary) -> str:
         for key, value in summary.residual_sd.items()
     )
     several = has_several(summary)
-    pooled = f"{name_settings(summary)}s and batches" if several else "batches"
+    word = name_settings(summary)
+    pooled = f"{word}s and batches" if several else "batches"
     words = (
         f"95 % t intervals on logarithms of ratios; residual variance pooled over the {pooled}"
         f" after removing seed effects, {summary.degrees_of_freedom} degrees of freedom."
         f" Residual standard deviation of the logarithm: {spread or text.NOTHING}."
     )
-    return f"{words} {LAYOUT_INTERVALS}" if several else words
+    if not several:
+        return words
+    shared = (
+        f"Runs of one batch and seed in several {word}s ask the same prompts and share their random"
+        f" numbers, which this variance takes for independent: intervals between {word}s at one"
+        " batch are rather too wide, those between batches rather too narrow."
+    )
+    return f"{words} {shared}" + (f" {LAYOUT_INTERVALS}" if summary.layout_ratios else "")
 
 
 def _describe_checks(summary: StudySummary) -> str:

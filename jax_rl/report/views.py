@@ -3,7 +3,8 @@
 import dataclasses
 import re
 
-from jax_rl.study.analyse import agree
+from jax_rl.study import names
+from jax_rl.study.clocks import agree
 from jax_rl.study.summary import Arm, BatchResult, StudySummary
 
 
@@ -14,7 +15,16 @@ def has_several(summary: StudySummary) -> bool:
 
 def name_settings(summary: StudySummary) -> str:
     """What the settings are called: `layout` where they differ in nothing else."""
-    return "layout" if all(one.setting == one.layout for one in summary.settings) else "setting"
+    return names.name_settings((one.setting, one.layout) for one in summary.settings)
+
+
+def describe_rule(summary: StudySummary) -> str:
+    """What moves the rate with the batch: `the rules none and sqrt`."""
+    found = [one.rule for one in summary.answers.settings.values()] if summary.answers else []
+    rules: list[str] = list(dict.fromkeys(found)) or [summary.rate_rule]
+    words = f"the rule{'' if len(rules) == 1 else 's'} {names.join_words(rules)}"
+    tuned = summary.answers is not None and bool(summary.answers.tuning.arms)
+    return f"{words}, times the best multiple of trials" if tuned else words
 
 
 def list_views(summary: StudySummary) -> list[StudySummary]:
@@ -65,8 +75,3 @@ def find_result(summary: StudySummary, arm: Arm) -> BatchResult | None:
     """The result of an arm; None if no run of it is finished."""
     found = [r for r in summary.batches if (r.setting, r.batch) == (arm.setting, arm.batch)]
     return found[0] if found else None
-
-
-def list_devices(summary: StudySummary) -> list[str]:
-    """What the runs were on; seconds on different devices are not compared."""
-    return sorted({cell.device for cell in summary.cells})

@@ -1,5 +1,6 @@
 """From the records of a study to its summary; nothing else is read."""
 
+import bisect
 import dataclasses
 import json
 import math
@@ -9,6 +10,9 @@ from typing import Any
 
 from jax_rl.study.answers import NO_WISHES, Wishes, answer
 from jax_rl.study.batches import MEASURES
+from jax_rl.study.clocks import add_difference, agree
+from jax_rl.study.comparable import went_in_turn
+from jax_rl.study.crossing import TAIL_POINTS, TAIL_RATIO, fit_isotonic
 from jax_rl.study.layouts import (
     choose_singly,
     compare_layouts,
@@ -16,10 +20,9 @@ from jax_rl.study.layouts import (
     describe_layout_samples,
 )
 from jax_rl.study.material import Material, gather
-from jax_rl.study.names import Names
+from jax_rl.study.names import Names, name_settings
 from jax_rl.study.notes import write_study_notes
 from jax_rl.study.summary import (
-    Arm,
     Cell,
     LayoutRatio,
     SettingResult,
@@ -65,7 +68,7 @@ def analyse(directory: Path, wishes: Wishes = NO_WISHES) -> StudySummary:
         setting=names.settings[0],
         task=_describe_task(config["task"]),
         parameters=start.parameters,
-        device=material.cells[0].device,
+        device="; ".join(sorted({cell.device for cell in material.cells})),
         versions=start.versions,
         git_revision=start.git_revision,
         validation_prompts=int(config["validation"]["prompts"]),
@@ -87,6 +90,8 @@ def analyse(directory: Path, wishes: Wishes = NO_WISHES) -> StudySummary:
         layout_ratios=ratios,
         layout_samples=describe_layout_samples(ratios),
         imported=bool(material.study.get("imported")),
+        incomparable=material.fit.list_obstacles(*material.fit.censored),
+        one_at_a_time=went_in_turn(material.runs.values()),
         answers=answer(material, (training, elapsed), noise=noise, wishes=wishes),
         notes=[
             *(describe_difference(ratio) for ratio in ratios if ratio.differs),
@@ -98,6 +103,7 @@ def analyse(directory: Path, wishes: Wishes = NO_WISHES) -> StudySummary:
                 material.results,
                 config,
                 names,
+                fit=material.fit,
             ),
         ],
     )
@@ -118,8 +124,8 @@ def _decide_both(material: Material, names: Names) -> tuple[Verdict, Verdict]:
         for clock in ("training", "elapsed")
     )
     return (
-        _add_difference(training, elapsed, names),
-        _add_difference(elapsed, training, names),
+        add_difference(training, elapsed, names),
+        add_difference(elapsed, training, names),
     )
 
 
@@ -160,6 +166,7 @@ def _choose_singly(
             [getattr(setting, both.clock) for setting in settings],
             names=material.names,
             context=_describe_rates(material, material.names),
+            word=name_settings((one.name, one.layout) for one in material.settings.values()),
         )
         for both in verdicts
     ]
@@ -201,37 +208,32 @@ def estimate_noise(cells: list[Cell]) -> float:
     A fit's degrees of freedom are the number of its levels (Meyer and Woodroofe 2000, On the
     degrees of freedom in shape-restricted regression), so the squared residuals are divided by
     points minus levels. Where a curve is steep nearly every point is a level of its own and
-    tells nothing; the estimate comes from its flat parts.
+    tells nothing; the estimate comes from its flat parts. A run that collapses later is no noise:
+    points count up to the tail of the crossing, or of the best score where there is none.
     """
     squares, freedom = 0.0, 0
     for cell in cells:
-        pairs = zip(cell.curve_scores, cell.curve_fit, strict=True)
-        squares += sum((score - fit) ** 2 for score, fit in pairs)
-        freedom += len(cell.curve_fit) - len(set(cell.curve_fit))
+        scores = cell.curve_scores[: _count_points(cell)]
+        fit = fit_isotonic(scores)
+        squares += sum((score - level) ** 2 for score, level in zip(scores, fit, strict=True))
+        freedom += len(fit) - len(set(fit))
     return math.sqrt(squares / freedom) if freedom else math.nan
+
+
+def _count_points(cell: Cell) -> int:
+    """Points of a curve up to where a run that has crossed, or is at its best, would stop."""
+    if not cell.curve_scores:
+        return 0
+    if cell.crossing is None:
+        return cell.curve_scores.index(max(cell.curve_scores)) + TAIL_POINTS + 1
+    raw = bisect.bisect_left(cell.curve_samples, cell.crossing.raw_samples)
+    far = bisect.bisect_left(cell.curve_samples, TAIL_RATIO * cell.crossing.samples)
+    return max(raw + TAIL_POINTS, far) + 1
 
 
 def _mean_start(cells: list[Cell]) -> float:
     scores = [cell.start_score for cell in cells if cell.curve_samples]
     return sum(scores) / len(scores) if scores else math.nan
-
-
-def agree(verdict: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts name the same batch in the same setting, or both none."""
-    return (verdict.setting, verdict.fastest) == (other.setting, other.fastest)
-
-
-def _add_difference(verdict: Verdict, other: Verdict, names: Names) -> Verdict:
-    """Says in a verdict that the other clock names another batch or setting."""
-    if agree(verdict, other):
-        return verdict
-    # One has no fastest only if the other has none, so both have a setting and a batch here.
-    mine, theirs = (names.show(Arm(v.setting or "", v.fastest or 0)) for v in (verdict, other))
-    sentence = (
-        f"The clocks differ: batch {mine} is the fastest by the {verdict.clock} clock,"
-        f" batch {theirs} by the {other.clock} clock."
-    )
-    return dataclasses.replace(verdict, sentences=[*verdict.sentences, sentence])
 
 
 def _drop_non_finite(value: Any) -> Any:

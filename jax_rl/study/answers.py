@@ -88,7 +88,14 @@ def answer(
         ),
         gradients=summarise_gradients(material.usable, material.runs),
         choices=[
-            choose_batches(fit, results, setting=setting, reference=reference.batch, clock=clock)
+            choose_batches(
+                fit,
+                results,
+                setting=setting,
+                reference=reference.batch,
+                clock=clock,
+                untuned=material.untuned,
+            )
             for setting in _list_settings(material)
             for clock in CLOCKS
         ],
@@ -102,10 +109,21 @@ def answer(
             splits=splits,
         ),
         time_use=study_time_use(
-            material.usable, material.runs, reference=reference, peaks=_read_peaks(material)
+            material.usable,
+            material.runs,
+            reference=reference,
+            peaks=_read_peaks(material),
+            list_obstacles=fit.list_obstacles,
         ),
         costs=[
-            summarise_costs(fit, results, reference=reference, clock=clock, price=wishes.price)
+            summarise_costs(
+                fit,
+                results,
+                reference=reference,
+                clock=clock,
+                price=wishes.price,
+                untuned=material.untuned,
+            )
             for clock in CLOCKS
             if results
         ],
@@ -130,6 +148,7 @@ def _describe_certainty(
             target=float(material.config["budget"]["target"]),
             noise=noise,
             prompts=int(material.config["validation"]["prompts"]),
+            untuned=material.untuned,
         )
         for verdict in verdicts
     ]
@@ -146,13 +165,16 @@ def _summarise_noise(
     material: Material, fits: Sequence[SettingFits], splits: Sequence[CovarianceSplit]
 ) -> NoiseSummary:
     """The noise scales beside the batch at which samples to target have doubled."""
+    setting = material.reference.setting
     turning = None
-    first = [one.samples.turning_point for one in fits if one.setting == material.reference.setting]
-    if first and first[0] is not None and first[0].estimate is not None:
+    first = [one.samples for one in fits if one.setting == setting]
+    point = first[0].turning_point if first else None
+    if point is not None and point.estimate is not None:
+        # The noise scale is one of minibatches, the fit one of batches of several.
         turning = TurningPoint(
-            rollouts=first[0].estimate,
-            bound=first[0].bound,
-            what="B_crit of the fit: the batch that needs twice the fewest samples",
+            rollouts=point.estimate / material.settings[setting].updates,
+            bound=point.bound,
+            what="B_crit of the fit: the minibatch that needs twice the fewest samples",
         )
     return summarise_noise(
         {
@@ -163,7 +185,9 @@ def _summarise_noise(
             )
             for cell in material.usable
         },
+        setting=setting,
         turning_point=turning,
+        turning_reason=first[0].reason if first else "no run of its setting is finished",
         splits=splits,
     )
 

@@ -7,6 +7,7 @@ run has no point estimate; a ratio to it is one-sided, and one between two of th
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from jax_rl.study.cells import divide
 from jax_rl.study.intervals import (
     AdditiveFit,
     contrast,
+    find_direction,
     fit_additive,
     geometric_mean,
     make_interval,
@@ -23,7 +25,7 @@ from jax_rl.study.intervals import (
 from jax_rl.study.summary import Arm, BatchResult, Cell, Comparison, Interval
 
 MEASURES = ("samples", "throughput", "training_time", "elapsed_time")
-"""What arms are compared by; all to the crossing, or of the whole run if it is censored."""
+"""What arms are compared by; all to the crossing, or to the last score of a censored run."""
 
 FEWEST_UPDATES = 20
 """Fewer updates to target are too coarse to say how a batch learns."""
@@ -59,9 +61,7 @@ class StudyFit:
     def devices_of(self, *arms: Arm) -> list[str]:
         """The devices that these arms ran on; seconds on different ones are not compared."""
         devices = {cell.device for cell in self.cells_of(*arms)}
-        if self.devices_grow:
-            devices = {device.partition(" x ")[2] for device in devices}
-        return sorted(devices)
+        return sorted({name_kind(device) for device in devices} if self.devices_grow else devices)
 
     def list_obstacles(self, *arms: Arm) -> list[str]:
         """Why the seconds of these arms are not compared; nothing if they are."""
@@ -71,16 +71,40 @@ class StudyFit:
         return list(self.incomparable)
 
     @property
+    def by_kind(self) -> "StudyFit":
+        """The same for device-hours, which compare between numbers of devices of one kind."""
+        return dataclasses.replace(self, devices_grow=True)
+
+    def connect(self, arms: Sequence[Arm], *, reference: Arm) -> list[Arm]:
+        """The complete ones of `arms` that shared seeds connect with the reference, through others.
+
+        Without it among them, the largest part that is connected. Between parts there is no
+        estimate: effects there differ by those of the seeds, which nothing tells apart.
+        """
+        known = [arm for arm in self.complete if arm in arms]
+        fit = self.fits["samples"]
+
+        def join(start: Arm) -> list[Arm]:
+            return [a for a in known if find_direction(fit, a, against=start) is not None]
+
+        if reference in known:
+            return join(reference)
+        return max((join(arm) for arm in known), key=len, default=[])
+
+    @property
     def degrees_of_freedom(self) -> int:
         """Of the pooled residual variance."""
         return self.fits["samples"].degrees_of_freedom
 
 
 def measure_cell(cell: Cell) -> dict[str, float]:
-    """A run's measures: to its crossing, or of all of it, i.e. bounds, if it has none.
+    """A run's measures: to its crossing, or to its last grid point, i.e. bounds, if it has none.
 
+    What a run did after its last score may have met the target unseen, so that it is no bound.
     Samples are rollouts, times are seconds, throughput is rollouts per training second.
     """
+    if cell.crossing is None and (bound := _bound_cell(cell)):
+        return bound
     reached = cell.crossing or cell
     return {
         "samples": float(reached.samples),
@@ -88,6 +112,35 @@ def measure_cell(cell: Cell) -> dict[str, float]:
         "training_time": reached.training_seconds,
         "elapsed_time": reached.elapsed_seconds,
     }
+
+
+def _bound_cell(cell: Cell) -> dict[str, float]:
+    """Measures up to the last grid point; empty where none lies behind the start."""
+    if not (cell.curve_samples and cell.curve_training_seconds and cell.curve_elapsed_seconds):
+        return {}
+    samples = float(cell.curve_samples[-1])
+    training, elapsed = cell.curve_training_seconds[-1], cell.curve_elapsed_seconds[-1]
+    if not (samples > 0 and training > 0 and elapsed > 0):
+        return {}
+    return {
+        "samples": samples,
+        "throughput": samples / training,
+        "training_time": training,
+        "elapsed_time": elapsed,
+    }
+
+
+def name_kind(device: str) -> str:
+    """The kind and platform in the description of a run's devices, without count and processes."""
+    return re.sub(r"^(\d+ x|unknown number of) |, \d+ processes$", "", device)
+
+
+def count_devices(cells: Sequence[Cell]) -> float:
+    """Devices of a run of these, in the geometric mean; 0 where that of one is not known."""
+    counts = {cell.device_count for cell in cells}
+    if len(counts) == 1 or min(counts, default=0) < 1:
+        return min(counts, default=0)
+    return geometric_mean([cell.device_count for cell in cells])
 
 
 def arm_of(item: Cell | BatchResult) -> Arm:

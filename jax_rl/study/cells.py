@@ -33,6 +33,16 @@ STEADY_LIMIT = 0.05
 FEWEST_WARMUP_UPDATES = 5
 """A shorter warm-up is said."""
 
+DIVERGED = "not_finite"
+"""Why a run ended that had a loss or weights that are no numbers."""
+
+# Why a run ended before its budget of samples; censored for that reason.
+_ENDINGS = {
+    DIVERGED: "it diverged",
+    "early_stop": "stopped early, as it could not win any more",
+    "time_budget": "at its time budget",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
@@ -145,6 +155,7 @@ def make_cell(run: RunRecord, name: str, order: int, *, setting: str = "") -> Ce
         curve_updates=[e.update for e in run.validations],
         curve_tokens=_count_tokens(run),
         notes=[],
+        ended=run.end.reason if run.end else "",
     )
     cell.notes.extend(_write_notes(run, cell))
     return cell
@@ -162,7 +173,8 @@ def changed_hardware(run: RunRecord) -> bool:
 
 def describe_device(start: Start) -> str:
     """Count, kind and platform of a run's devices, and its processes when there are several."""
-    text = f"{start.device_count} x {start.device_kind} ({start.platform})"
+    count = f"{start.device_count} x" if start.device_count else "unknown number of"
+    text = f"{count} {start.device_kind} ({start.platform})"
     return text if start.process_count == 1 else f"{text}, {start.process_count} processes"
 
 
@@ -239,20 +251,29 @@ def _write_notes(run: RunRecord, cell: Cell) -> list[str]:
     short = warmup > 0 and cell.warmup_updates < FEWEST_WARMUP_UPDATES
     if short and not any("warm-up" in note for note in notes):
         notes.append(f"warm-up of {cell.warmup_updates} updates: fewer than 5")
+    first = cell.curve_samples[0] if cell.curve_samples else 0
+    if cell.crossing and 0 < first == cell.crossing.samples:
+        notes.append(f"crossed at most there: its first score, at {first:,}, is at the target")
     if cell.crossing and not cell.crossing.held:
         notes.append("not held: a score after the crossing is below the target")
     if cell.finished and cell.crossing is None:
         notes.append(_describe_censoring(cell, float(run.start.config["budget"]["target"])))
+    elif cell.ended == DIVERGED:
+        notes.append("it diverged after the crossing")
     if changed_hardware(run):
         notes.append("resumed on other hardware: gives samples and no seconds")
     return notes
 
 
 def _describe_censoring(cell: Cell, target: float) -> str:
-    text = f"censored: > {cell.samples:,} samples, > {cell.training_seconds:.1f} training seconds"
+    samples, seconds = cell.samples, cell.training_seconds
+    if cell.curve_samples and cell.curve_samples[-1] > 0:
+        # Between its last score and its end a run may have crossed.
+        samples, seconds = cell.curve_samples[-1], cell.curve_training_seconds[-1]
+    text = f"censored: > {samples:,} samples, > {seconds:.1f} training seconds"
     if cell.best_score >= target:
         text += f"; single scores reached {cell.best_score:.3f}, the isotonic fit did not"
-    return text
+    return f"{text}; {_ENDINGS[cell.ended]}" if cell.ended in _ENDINGS else text
 
 
 def _check_accounting(run: RunRecord, cell: Cell) -> list[str]:

@@ -5,7 +5,9 @@ runs on one kind of device, with the same versions of the compiler and the same 
 the machine to themselves.
 """
 
-from collections.abc import Callable, Mapping
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jax_rl.records import RunRecord, Start
@@ -20,6 +22,7 @@ COMPILERS = ("jax", "jaxlib", "libtpu")
 
 _MOST_SCORERS = 8  # processes that score rewards, if the configuration gives no number
 _DRIVERS = 2  # threads of the trainer's own process that feed an accelerator
+_SLACK = 2.0  # seconds by which the times of two records may be off
 
 
 def check_comparable(runs: Mapping[str, RunRecord]) -> list[str]:
@@ -61,8 +64,8 @@ def find_foreign_load(run: RunRecord) -> float:
     """Load average above what the run and the one before it can cause; 0 while that is small.
 
     A load average counts the run's own threads too, and at its start those of the run before, so
-    that only what exceeds them is surely by others: on a CPU all cores, else the processes that
-    score and the threads that feed the accelerator.
+    that only what exceeds them is surely by others: the processes that score, and on a CPU all
+    cores, else the threads that feed the accelerator.
     """
     most = 0.0
     for start in run.starts:
@@ -78,10 +81,32 @@ def find_foreign_load(run: RunRecord) -> float:
 def count_own_load(start: Start) -> float:
     """The largest load average that a run causes itself."""
     cores = float(start.host.get("cores") or 0)
-    if start.platform == "cpu":
-        return cores
     scorers = int(start.config.get("reward", {}).get("processes", 0)) or min(cores, _MOST_SCORERS)
+    if start.platform == "cpu":
+        return cores + scorers
     return min(cores, scorers + _DRIVERS)
+
+
+def went_in_turn(runs: Iterable[RunRecord]) -> bool:
+    """Whether the records show that no run began before another had ended.
+
+    A resumed run ended later than its clock tells, so that not all that overlapped is seen.
+    """
+    spans = []
+    for run in runs:
+        try:
+            begin = datetime.datetime.fromisoformat(run.starts[0].time).timestamp()
+        except ValueError:
+            return False
+        last = run.end or (run.iterations[-1] if run.iterations else None)
+        spans.append((begin, begin + (last.elapsed_seconds if last else 0.0)))
+    spans.sort()
+    latest = -math.inf
+    for begin, end in spans:
+        if begin < latest - _SLACK:
+            return False
+        latest = max(latest, end)
+    return True
 
 
 def _describe_kind(start: Start) -> str:

@@ -5,7 +5,7 @@ and the arms that may be the fastest are those that Hsu's comparisons with the b
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jax_rl.study.batches import StudyFit, compare_measure
 from jax_rl.study.simultaneous import correlate_contrasts, find_critical_value
@@ -19,21 +19,25 @@ class Judgement:
     fastest: Arm | None  # smallest geometric mean among the arms whose runs all crossed
     near: list[Arm]  # those that cannot be told from it, it included; empty without a fastest
     verdicts: list[ArmVerdict]  # every other arm against the reference
+    apart: list[Arm]  # complete, and no shared seed connects them with the fastest
 
 
 def judge_arms(fit: StudyFit, arms: Sequence[Arm], *, reference: Arm, clock: str) -> Judgement:
     """Judges `arms`, all run on one kind of device, by their times under a clock.
 
     An arm with censored runs has a one-sided ratio, which may show it slower and never faster.
-    Without degrees of freedom every arm is undecided.
+    Without degrees of freedom every arm is undecided. The fastest is one of those that shared
+    seeds connect with the reference, or of the largest connected part where its runs did not all
+    cross; any other arm may be the fastest.
     """
-    complete = [arm for arm in fit.complete if arm in arms]
-    if not complete:
-        return Judgement(None, [], [])
+    connected = fit.connect(arms, reference=reference)
+    if not connected:
+        return Judgement(None, [], [], [])
     return Judgement(
-        fastest=min(complete, key=fit.fits[f"{clock}_time"].effect),
-        near=[arm for arm in arms if _may_be_fastest(fit, arm, arms, clock)],
+        fastest=min(connected, key=fit.fits[f"{clock}_time"].effect),
+        near=find_least(fit, arms, clock=clock),
         verdicts=judge_against(fit, arms, reference=reference, clock=clock),
+        apart=[arm for arm in fit.complete if arm in arms and arm not in connected],
     )
 
 
@@ -80,17 +84,34 @@ def judge_against(
     return verdicts
 
 
-def _may_be_fastest(fit: StudyFit, arm: Arm, arms: Sequence[Arm], clock: str) -> bool:
-    """Whether no other arm is faster than this one, all others compared at once.
+def find_least(
+    fit: StudyFit, arms: Sequence[Arm], *, clock: str, devices: Mapping[Arm, float] | None = None
+) -> list[Arm]:
+    """Arms that no other arm beats in time, for each of them all others compared at once.
 
-    The truly fastest is faster than each other by assumption, so that it is left out in at most
-    5 % of studies, whichever it is.
+    The truly least is below each other by assumption, so that it is left out in at most 5 % of
+    studies, whichever it is.
+
+    Args:
+      devices: numbers of them: it is then device-hours that are compared.
     """
+    return [arm for arm in arms if _may_be_least(fit, arm, arms, clock, devices)]
+
+
+def _may_be_least(
+    fit: StudyFit,
+    arm: Arm,
+    arms: Sequence[Arm],
+    clock: str,
+    devices: Mapping[Arm, float] | None,
+) -> bool:
     correlation = correlate_contrasts(fit.design, arms, against=arm)
     critical = find_critical_value(correlation, fit.degrees_of_freedom, one_sided=True)
-    ratios = (
-        compare_measure(fit, f"{clock}_time", arm, against=other, critical=critical)
-        for other in arms
-        if other != arm and not fit.censored[other]
-    )
-    return all(ratio.low is None or ratio.low <= 1 for ratio in ratios)
+    for other in arms:
+        if other == arm or fit.censored[other]:
+            continue
+        ratio = compare_measure(fit, f"{clock}_time", arm, against=other, critical=critical)
+        factor = devices[arm] / devices[other] if devices else 1.0
+        if ratio.low is not None and ratio.low * factor > 1:
+            return False
+    return True

@@ -163,13 +163,20 @@ def describe_difference(ratio: LayoutRatio) -> str:
 
 
 def choose_singly(
-    fit: StudyFit, both: Verdict, single: Sequence[Verdict], *, names: Names, context: RateContext
+    fit: StudyFit,
+    both: Verdict,
+    single: Sequence[Verdict],
+    *,
+    names: Names,
+    context: RateContext,
+    word: str = "layout",
 ) -> SingleChoices:
-    """The best layout at the reference batch, and the best batch in each layout.
+    """The best setting at the reference batch, and the best batch in each setting.
 
     Args:
       both: the verdict over all arms.
-      single: the verdict of each layout under the same clock, in the order of `names`.
+      single: the verdict of each setting under the same clock, in the order of `names`.
+      word: what a setting is called, as `name_settings` gives it.
     """
     clock, reference = both.clock, Arm(names.settings[0], context.reference)
     measured = [arm for arm in fit.censored if arm.batch == reference.batch]
@@ -189,9 +196,9 @@ def choose_singly(
         settings=near,
         batch=batch,
         sentences=[
-            _describe_best_layout(best, near, reference.batch),
-            _describe_best_batches(single, names),
-            *_describe_gains(fit, alone, reference, clock=clock, names=names),
+            _describe_best_setting(best, near, reference.batch, word),
+            _describe_best_batches(single, names, word),
+            *_describe_gains(fit, alone, reference, clock=clock, names=names, word=word),
         ],
     )
 
@@ -201,15 +208,15 @@ def _is_near(fit: StudyFit, arm: Arm, best: Arm, clock: str) -> bool:
     return low is None or low <= 1
 
 
-def _describe_best_layout(best: Arm | None, near: Sequence[str], batch: int) -> str:
+def _describe_best_setting(best: Arm | None, near: Sequence[str], batch: int, word: str) -> str:
     if best is None:
-        return f"At the reference batch {batch} no layout can be named the fastest."
+        return f"At the reference batch {batch} no {word} can be named the fastest."
     others = [setting for setting in near if setting != best.setting]
     told = f"; {join_words(others)} cannot be told from it" if others else ""
-    return f"At the reference batch {batch} the fastest layout is {best.setting}{told}."
+    return f"At the reference batch {batch} the fastest {word} is {best.setting}{told}."
 
 
-def _describe_best_batches(single: Sequence[Verdict], names: Names) -> str:
+def _describe_best_batches(single: Sequence[Verdict], names: Names, word: str) -> str:
     def show(verdict: Verdict) -> str:
         if verdict.fastest is None:
             return "none"
@@ -219,18 +226,24 @@ def _describe_best_batches(single: Sequence[Verdict], names: Names) -> str:
 
     pairs = zip(names.settings, single, strict=True)
     return (
-        "The fastest batch in each layout: "
-        + "; ".join(f"{layout} {show(verdict)}" for layout, verdict in pairs)
+        f"The fastest batch in each {word}: "
+        + "; ".join(f"{setting} {show(verdict)}" for setting, verdict in pairs)
         + "."
     )
 
 
 def _describe_gains(
-    fit: StudyFit, alone: Sequence[Arm | None], reference: Arm, *, clock: str, names: Names
+    fit: StudyFit,
+    alone: Sequence[Arm | None],
+    reference: Arm,
+    *,
+    clock: str,
+    names: Names,
+    word: str,
 ) -> list[str]:
-    """How much sooner than the reference each choice is: the layout, the batch, both."""
+    """How much sooner than the reference each choice is: the setting, the batch, both."""
     parts = []
-    for what, arm in zip(("the layout alone", "the batch alone", "both"), alone, strict=False):
+    for what, arm in zip((f"the {word} alone", "the batch alone", "both"), alone, strict=False):
         if arm == reference:
             parts.append(f"{what} ({names.show(arm)}) stays")
         elif arm is not None and reference in fit.censored:

@@ -14,7 +14,7 @@ from typing import Any
 
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME, RunRecord, read_run
-from jax_rl.study.batches import StudyFit, fit_study, summarise_arm
+from jax_rl.study.batches import StudyFit, fit_study, name_kind, summarise_arm
 from jax_rl.study.cells import Planned, changed_hardware, make_cell
 from jax_rl.study.comparable import KINDS, check_comparable
 from jax_rl.study.names import Names
@@ -79,7 +79,7 @@ def gather(directory: Path) -> Material:
       UserError: no study there, no run recorded yet, runs of different experiments, or a start
         score above the target.
     """
-    study = _read_study(directory)
+    study = read_study(directory)
     planned = [Planned.from_entry(entry) for entry in study["order"]]
     runs = _read_runs(directory, planned)
     if not runs:
@@ -125,7 +125,12 @@ def gather(directory: Path) -> Material:
     )
 
 
-def _read_study(directory: Path) -> dict[str, Any]:
+def read_study(directory: Path) -> dict[str, Any]:
+    """The content of study.json.
+
+    Raises:
+      UserError: there is none, or it is not the description of a study.
+    """
     path = Path(directory) / STUDY_FILE
     if not path.is_file():
         raise UserError(f"{directory}: no study is there ({STUDY_FILE} is missing)")
@@ -150,11 +155,16 @@ def _read_runs(directory: Path, planned: list[Planned]) -> dict[str, RunRecord]:
 
 
 def _list_obstacles(usable: list[Cell], runs: Mapping[str, RunRecord]) -> list[str]:
-    """Why no seconds are compared; what the names of the devices tell is told arm by arm."""
+    """Why no seconds are compared; what the names of the devices tell is told arm by arm.
+
+    The name of a CPU tells nothing of its kind: different ones stop the whole study.
+    """
     reasons = check_comparable({cell.name: runs[cell.name] for cell in usable})
-    if len({cell.device for cell in usable}) > 1:
-        reasons = [reason for reason in reasons if not reason.startswith(KINDS)]
-    return reasons
+    if len({name_kind(cell.device) for cell in usable}) == 1:
+        return reasons
+    on_cpus = {c.name: runs[c.name] for c in usable if runs[c.name].start.platform == "cpu"}
+    kinds = [reason for reason in check_comparable(on_cpus) if reason.startswith(KINDS)]
+    return [*kinds, *(reason for reason in reasons if not reason.startswith(KINDS))]
 
 
 def _is_usable(cell: Cell, run: RunRecord) -> bool:

@@ -26,6 +26,15 @@ class Names:
         return join_words(self.show(arm) for arm in arms)
 
 
+def name_settings(layouts: Iterable[tuple[str, str]]) -> str:
+    """What settings are called: `layout` where they differ in nothing else, else `setting`.
+
+    Args:
+      layouts: the name of each setting and that of its layout.
+    """
+    return "layout" if all(name == layout for name, layout in layouts) else "setting"
+
+
 def join_words(words: Iterable[str]) -> str:
     """`a, b and c`; nothing for no words."""
     *first, last = list(words) or [""]

@@ -5,6 +5,7 @@ from typing import Any
 
 from jax_rl.errors import UserError
 from jax_rl.records import RunRecord
+from jax_rl.study.batches import StudyFit
 from jax_rl.study.cells import (
     ACCOUNTING_TOLERANCE,
     OTHER_LIMIT,
@@ -110,13 +111,16 @@ def write_study_notes(
     results: Sequence[BatchResult],
     config: Mapping[str, Any],
     names: Names,
+    *,
+    fit: StudyFit,
 ) -> list[str]:
     """The notes of a study, those that void a comparison first."""
     finished = [cell for cell in cells if cell.finished]
     return [
         *_note_missing(planned, cells, used),
         *_note_reference(results, int(config["batch"]["size"]), names),
-        *_note_devices(runs),
+        *_note_devices(runs, fit),
+        *_note_versions(runs),
         *_note_grid(cells, int(config["validation"]["every_samples"])),
         *_note_seeds(results, names),
         *_note_checks(finished, runs),
@@ -160,22 +164,27 @@ def _note_reference(results: Sequence[BatchResult], reference: int, names: Names
     ]
 
 
-def _note_devices(runs: Mapping[str, RunRecord]) -> list[str]:
+def _note_devices(runs: Mapping[str, RunRecord], fit: StudyFit) -> list[str]:
+    """Why seconds are not compared, by the rule that the verdict follows."""
+    reasons = dict.fromkeys([*fit.list_obstacles(*fit.censored), *fit.incomparable])
+    notes = [
+        f"runs were {reason}: their throughput and times are not comparable, only their samples are"
+        for reason in reasons
+    ]
     devices = sorted({describe_device(run.start) for run in runs.values()})
+    if notes or len(devices) < 2:
+        return notes
+    if fit.devices_grow:
+        return [f"devices grow with the batch, and times are compared: {'; '.join(devices)}"]
+    return [f"runs that are not compared were on other devices ({'; '.join(devices)})"]
+
+
+def _note_versions(runs: Mapping[str, RunRecord]) -> list[str]:
     versions = {tuple(sorted(run.start.versions.items())) for run in runs.values()}
-    notes = []
-    if len(devices) > 1:
-        notes.append(
-            f"runs were on different devices ({'; '.join(devices)}): their throughput and times"
-            " are not comparable, only their samples are"
-        )
-    if len(versions) > 1:
-        names = sorted({name for name, _ in set.union(*map(set, versions)) - _common(versions)})
-        notes.append(
-            f"runs were with different versions of {', '.join(names)}: their throughput and times"
-            " are not comparable"
-        )
-    return notes
+    if len(versions) < 2:
+        return []
+    names = sorted({name for name, _ in set.union(*map(set, versions)) - _common(versions)})
+    return [f"runs were with different versions of {', '.join(names)}"]
 
 
 def _common(versions: set[tuple[tuple[str, str], ...]]) -> set[tuple[str, str]]:

@@ -94,6 +94,7 @@ class Cell:
     curve_updates: list[int]
     curve_tokens: list[int]  # response tokens generated so far
     notes: list[str]
+    ended: str = ""  # why, as the record says: target, sample_budget, not_finite ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +241,7 @@ class StudySummary:
     degrees_of_freedom: int
     training: Verdict  # over all settings
     elapsed: Verdict
-    clocks_agree: bool
+    clocks_agree: bool  # on the fastest, on what is not told from it, and on every arm
     settings: list[SettingResult]  # in the order of the configuration
     single_choices: list[SingleChoices]  # one per clock; empty with one setting
     layout_ratios: list[LayoutRatio]  # empty with one layout
@@ -248,3 +249,6 @@ class StudySummary:
     notes: list[str]  # what a reader must know: coarse grids, dropped runs, load, gaps
     answers: "Answers | None" = None  # to all further questions
     imported: bool = False  # made from other trainers' logs
+    # Why the seconds of its arms are not all compared; empty where they are.
+    incomparable: list[str] = dataclasses.field(default_factory=list)
+    one_at_a_time: bool = False  # the records show that no two runs overlapped

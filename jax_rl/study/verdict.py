@@ -46,7 +46,8 @@ def decide(
         *_describe_fastest(fit, arms, fastest, names=names, clock=clock, context=context),
         *_describe_verdicts(judgement.verdicts, fastest, reference, names),
         *_describe_untuned([arm for arm in arms if arm in untuned], names),
-        _describe_set(fit, fastest, near, names=names),
+        *_describe_apart(judgement.apart, fastest, names),
+        _describe_set(fit, fastest, near, arms, names=names),
         _describe_range(fastest, near, batches, names=names),
         *_describe_coarse(results, near, arms, names),
         *_describe_censored(fit, results, arms, names),
@@ -89,7 +90,7 @@ def _describe_fastest(
             f" reference batch {names.show(reference)} has no finished run to compare with."
         ]
     sentences = [f"The reference batch ({names.show(fastest)}) reaches the target first."]
-    others = [arm for arm in fit.complete if arm != fastest and arm in arms]
+    others = [arm for arm in fit.connect(arms, reference=fastest) if arm != fastest]
     if not others:
         return sentences
     second = min(others, key=fit.fits[f"{clock}_time"].effect)
@@ -137,7 +138,18 @@ def _describe_untuned(arms: Sequence[Arm], names: Names) -> list[str]:
     ]
 
 
-def _describe_set(fit: StudyFit, fastest: Arm, near: Sequence[Arm], *, names: Names) -> str:
+def _describe_apart(arms: Sequence[Arm], fastest: Arm, names: Names) -> list[str]:
+    if not arms:
+        return []
+    return [
+        f"No shared seed connects {names.join(arms)} with {names.show(fastest)}: they are not"
+        " compared, and the fastest is that of the connected batches."
+    ]
+
+
+def _describe_set(
+    fit: StudyFit, fastest: Arm, near: Sequence[Arm], arms: Sequence[Arm], *, names: Names
+) -> str:
     first, others = names.show(fastest), [arm for arm in near if arm != fastest]
     if fit.degrees_of_freedom < 1:
         return (
@@ -147,6 +159,8 @@ def _describe_set(fit: StudyFit, fastest: Arm, near: Sequence[Arm], *, names: Na
             if others
             else "There are no intervals: only one batch was measured."
         )
+    if len(arms) == 1:
+        return f"No other batch was measured to compare {first} with."
     meaning = (
         " The truly fastest batch measured is among those not told from the fastest in at least"
         " 95 % of studies: all comparisons are allowed for, and that the fastest was picked from"

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +15,9 @@ from jax_rl.config_file import config_to_dict
 from jax_rl.costs.chips import find_by_kind, load_chips
 from jax_rl.errors import UserError
 from jax_rl.plan.peaks import measure_peaks
+from jax_rl.records import FILE_NAME
 from jax_rl.study.cells import Planned
-from jax_rl.study.material import STUDY_FILE
+from jax_rl.study.material import STUDY_FILE, read_study
 from jax_rl.study.rates.trials import is_finished
 from jax_rl.study.settings import describe_settings, make_settings
 from jax_rl.sweep.plan import order_cells
@@ -37,7 +39,7 @@ def open_study(config: Config, directory: Path) -> list[Planned]:
     described = config_to_dict(resolve_model(config)[0])
     # Looked for once more, since another worker may have just begun the same study.
     if path.exists() or (_is_taken(directory) and path.exists()):
-        there = json.loads(path.read_text(encoding="utf-8"))
+        there = read_study(directory)
         other = find_difference(there["config"], described, names=list(described))
         if other is not None:
             raise UserError(
@@ -57,11 +59,23 @@ def open_study(config: Config, directory: Path) -> list[Planned]:
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "peaks": _measure_peaks(config.model.compute_dtype),
     }
-    # Written aside and moved: a kill never leaves half a file under the final name.
-    aside = directory / f"study.{os.getpid()}.tmp"
-    aside.write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
-    aside.replace(path)
+    # Written aside and linked: a kill never leaves half a file under the final name, and of two
+    # workers that begin at once the second compares itself with the first.
+    descriptor, aside = tempfile.mkstemp(prefix="study.", suffix=".tmp", dir=directory)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(study, indent=1) + "\n")
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return open_study(config, directory)
+    finally:
+        os.unlink(aside)
     return order
+
+
+def has_records(directory: Path) -> bool:
+    """Whether a run that is compared has begun; before that there is no report."""
+    return any((directory / "cells").glob(f"*/{FILE_NAME}"))
 
 
 def prepare_run(place: Path) -> Literal["finished", "resume", "start"]:

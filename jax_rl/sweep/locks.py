@@ -1,7 +1,8 @@
 """A lock per run of a study, so that two workers never run one twice.
 
-A lock is a file that says who holds it. What a dead process of this host has left is taken over;
-what another host holds is respected, as nobody here can tell whether it still works.
+A lock is a file that says who holds it, and that its holder touches while it works. What a dead
+process of this machine has left is taken over, and so is what has not been touched for ten
+minutes by the clock of the file system; anything younger of another machine is respected.
 """
 
 import contextlib
@@ -9,10 +10,18 @@ import dataclasses
 import datetime
 import fcntl
 import json
+import math
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+BEAT = 30.0
+"""Seconds between touches of a lock that is held."""
+
+SILENCE = 600.0
+"""Seconds without a touch after which a holder elsewhere is taken to be dead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +29,7 @@ class Holder:
     """The process that holds a lock."""
 
     host: str
+    machine: str  # its boot, and its space of process numbers: a container has its own
     pid: int
     begun: str  # of the process, as its system tells it; empty where it does not
     time: float  # of taking the lock, seconds since the epoch
@@ -38,11 +48,13 @@ class Locks:
 
         Args:
           folder: of the locks; made when the first is taken.
-          steal: also take those that another host held before now.
+          steal: also take those that others hold now, and no other.
         """
-        self._folder, self._steal = folder, steal
-        self._host = socket.gethostname()
-        self._opened = datetime.datetime.now(datetime.UTC).timestamp()
+        self._folder = folder
+        self._host, self._machine = socket.gethostname(), _name_machine()
+        names = [path.name for path in folder.iterdir()] if steal and folder.is_dir() else []
+        self._old = {name: _read(folder / name) for name in names}
+        self._beats: dict[str, threading.Event] = {}
 
     def take(self, name: str) -> Holder | None:
         """Takes a lock.
@@ -55,12 +67,12 @@ class Locks:
         if self._create(path):
             return None
         # One at a time: of two that find the same dead holder, the second finds the first.
-        with self._guard():
+        with self._guard() as now:
             holder = _read(path)
             if holder is not None:
-                if not self._may_take(holder):
+                if not self._may_take(holder, path, now):
                     return holder
-                path.unlink()
+                path.unlink(missing_ok=True)
             if self._create(path):
                 return None
         return _read(path) or self.take(name)
@@ -68,9 +80,11 @@ class Locks:
     def release(self, name: str) -> None:
         """Gives a lock back, unless it has been stolen meanwhile."""
         path = self._folder / name
+        if name in self._beats:
+            self._beats.pop(name).set()
         holder = _read(path)
-        if holder is not None and (holder.host, holder.pid) == (self._host, os.getpid()):
-            path.unlink()
+        if holder is not None and (holder.machine, holder.pid) == (self._machine, os.getpid()):
+            path.unlink(missing_ok=True)
 
     def _create(self, path: Path) -> bool:
         try:
@@ -79,22 +93,27 @@ class Locks:
             return False
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(dataclasses.asdict(self._describe_self())))
+        self._beats[path.name] = threading.Event()
+        threading.Thread(target=_beat, args=(path, self._beats[path.name]), daemon=True).start()
         return True
 
     def _describe_self(self) -> Holder:
         now = datetime.datetime.now(datetime.UTC).timestamp()
-        return Holder(self._host, os.getpid(), _read_begin(os.getpid()), now)
+        return Holder(self._host, self._machine, os.getpid(), _read_begin(os.getpid()), now)
 
-    def _may_take(self, holder: Holder) -> bool:
-        if holder.host == self._host:
+    def _may_take(self, holder: Holder, path: Path, now: float) -> bool:
+        if holder.machine == self._machine:
             return not _is_alive(holder)
-        return self._steal and holder.time < self._opened
+        return now - _read_touch(path) > SILENCE or holder == self._old.get(path.name)
 
     @contextlib.contextmanager
-    def _guard(self) -> Iterator[None]:
-        with (self._folder / ".guard").open("w") as file:
+    def _guard(self) -> Iterator[float]:
+        """Keeps others out; gives the time by the file system's own clock."""
+        path = self._folder / ".guard"
+        with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            os.utime(path)
+            yield path.stat().st_mtime
 
 
 def _read(path: Path) -> Holder | None:
@@ -105,7 +124,34 @@ def _read(path: Path) -> Holder | None:
         return None
     except (ValueError, TypeError):
         # Taken, and not yet written; or cut off by a kill there, which only stealing ends.
-        return Holder("an unknown host", 0, "", path.stat().st_mtime)
+        return Holder("an unknown host", "", 0, "", _read_touch(path))
+
+
+def _read_touch(path: Path) -> float:
+    """When a lock was last touched; now, by being endless, for one that was just given back."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
+
+
+def _beat(path: Path, over: threading.Event) -> None:
+    """Touches a lock until it is given back, or is gone."""
+    while not over.wait(BEAT):
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return
+
+
+def _name_machine() -> str:
+    parts = []
+    for place in ("/proc/sys/kernel/random/boot_id", "/etc/machine-id"):
+        with contextlib.suppress(OSError):
+            parts.append(Path(place).read_text(encoding="utf-8").strip())
+    with contextlib.suppress(OSError):
+        parts.append(str(os.stat("/proc/self/ns/pid").st_ino))
+    return ":".join(parts) or socket.gethostname()
 
 
 def _is_alive(holder: Holder) -> bool:

@@ -66,9 +66,12 @@ def make_cell_config(config: Config, cell: Planned | Trial, *, multiple: float =
         power=config.study.rate_power,
     )
     rate = optimizer.learning_rate * multiple
+    # Nothing reads the last weights of a trial.
+    kept = config.checkpoint.at_end and not isinstance(cell, Trial)
     return dataclasses.replace(
         _lie(config, setting, cell.batch, seed=cell.seed),
         batch=batch,
+        checkpoint=dataclasses.replace(config.checkpoint, at_end=kept),
         optimizer=dataclasses.replace(optimizer, learning_rate=rate),
     )
 

@@ -14,7 +14,7 @@ import jax
 
 from jax_rl.config import Config
 from jax_rl.config_checks import validate
-from jax_rl.errors import DivergedError
+from jax_rl.errors import DivergedError, UserError
 from jax_rl.hosts.channel import Channel, open_channel
 from jax_rl.study.cells import Planned
 from jax_rl.study.rates.trials import Trial
@@ -23,7 +23,7 @@ from jax_rl.sweep.directory import open_study
 from jax_rl.sweep.locks import Locks
 from jax_rl.sweep.part import Part
 from jax_rl.sweep.plan import check_settings, find_setting, make_cell_config
-from jax_rl.sweep.stop import find_limit, stop_after_tail, stop_without_chance
+from jax_rl.sweep.stop import describe_machine, find_limit, stop_after_tail, stop_without_chance
 from jax_rl.trainer.describe import RateOrigin
 from jax_rl.trainer.run import StopRule, train
 
@@ -54,7 +54,8 @@ def run_study(
       the study's directory, ready for `jax_rl.report.build.build_report`.
 
     Raises:
-      UserError: the configuration does not fit, or the directory holds another study.
+      UserError: the configuration does not fit, the directory holds another study, or runs could
+        not be made; all others are.
     """
     directory = Path(directory)
     validate(config, study=True)
@@ -66,14 +67,22 @@ def run_study(
             order = open_study(config, directory)
             locks = Locks(directory / LOCKS, steal=steal)
             board = Board(config, directory, order, part=part, locks=locks)
+        failed: list[str] = []
         while (job := _share_job(board.take() if board else None, channel)) is not None:
             try:
                 _make_run(job, config, directory, order, progress=progress, channel=channel)
+            except UserError as error:
+                if channel.count > 1:
+                    raise  # it may be of this process alone
+                print(f"{job.label}  {error}", file=sys.stderr)
+                failed.append(f"{job.run.name}: {error}")
             finally:
                 if board is not None:
                     board.give_back(job)
         if board is not None:
             board.report()
+    if failed:
+        raise UserError(f"{len(failed)} of the runs could not be made: {'; '.join(failed)}")
     return directory
 
 
@@ -98,7 +107,7 @@ def _make_run(
             resume=job.todo == "resume",
             progress=progress,
             origin=RateOrigin(rule=setting.rule, reference_batch=config.batch.size),
-            stop=stop_after_tail if trial else _choose_stop(config, directory, order, channel),
+            stop=stop_after_tail if trial else _choose_stop(job, config, directory, order, channel),
             steady_seconds=0.0 if trial else config.study.steady_seconds,
             label=job.label,
             channel=channel,
@@ -110,16 +119,19 @@ def _make_run(
 
 
 def _choose_stop(
-    config: Config, directory: Path, order: list[Planned], channel: Channel
+    job: Job, config: Config, directory: Path, order: list[Planned], channel: Channel
 ) -> StopRule:
-    if not config.study.early_stop:
+    """The reference runs to its end: a bound on it would leave a bound on every ratio."""
+    first = find_setting(config, "").name
+    is_reference = job.run.setting in ("", first) and job.run.batch == config.batch.size
+    if not config.study.early_stop or is_reference:
         return stop_after_tail
     limit = None
     if channel.index == 0:
         limit = find_limit(
             directory,
-            order,
-            device_kind=jax.devices()[0].device_kind,
+            [cell for cell in order if cell.setting == job.run.setting],
+            machine=describe_machine(),
             factor=config.study.early_stop_factor,
         )
     limit = channel.share(limit)

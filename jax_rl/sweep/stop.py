@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import jax
 
 from jax_rl.hosts.channel import Channel
 from jax_rl.records import Validation, read_run
@@ -9,6 +12,7 @@ from jax_rl.study.cells import Planned, make_cell
 from jax_rl.study.crossing import check_start_score, fit_isotonic, should_stop
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.rates.trials import is_finished
+from jax_rl.trainer.host import describe_host
 from jax_rl.trainer.run import StopRule
 
 
@@ -65,18 +69,27 @@ def limit_seconds(
 
 
 def find_limit(
-    directory: Path, order: Sequence[Planned], *, device_kind: str, factor: float
+    directory: Path, order: Sequence[Planned], *, machine: str, factor: float
 ) -> float | None:
-    """The same from the finished cells of a study that ran on devices of this kind."""
+    """The same from the finished cells of a setting that ran on such a machine."""
     times: dict[tuple[str, int], list[float | None]] = {}
     for planned in order:
         place = directory / "cells" / planned.name
         if not is_finished(place):
             continue
         run = read_run(place)
-        if run.start.device_kind == device_kind:
+        if _name_machine(run.start.device_kind, run.start.host) == machine:
             crossing = make_cell(run, planned.name, 0).crossing
             arm = times.setdefault((planned.setting, planned.batch), [])
             arm.append(crossing.training_seconds if crossing else None)
     seeds = len({planned.seed for planned in order})
     return limit_seconds(times, runs=seeds, factor=factor)
+
+
+def describe_machine() -> str:
+    """Kind of this process's devices and processor: every CPU calls itself `cpu`."""
+    return _name_machine(jax.devices()[0].device_kind, describe_host())
+
+
+def _name_machine(device_kind: str, host: Mapping[str, Any]) -> str:
+    return f"{device_kind}, {host.get('cpu', '')}, {host.get('cores', '')} cores"

@@ -73,7 +73,9 @@ def describe_start(
     )
 
 
-def describe_end(loop: Loop, *, reason: str, compiled: dict[str, int], since: str) -> End:
+def describe_end(
+    loop: Loop, *, reason: str, compiled: dict[str, int], since: str, peak_before: int
+) -> End:
     """The totals of a run whose clock has stopped.
 
     Args:
@@ -84,6 +86,7 @@ def describe_end(loop: Loop, *, reason: str, compiled: dict[str, int], since: st
     """
     clock, position = loop.clock, loop.position
     begun = datetime.datetime.fromisoformat(since)
+    peak = peak_memory_bytes(loop.setup.mesh.local_devices[0])
     wall = (datetime.datetime.now(datetime.UTC) - begun).total_seconds()
     return End(
         reason=reason,
@@ -98,7 +101,8 @@ def describe_end(loop: Loop, *, reason: str, compiled: dict[str, int], since: st
         goodput=clock.training / max(wall, clock.elapsed),
         compiled=compiled,
         load_average=load_average(),
-        peak_memory_bytes=peak_memory_bytes(loop.setup.mesh.local_devices[0]),
+        # A high-water mark of the process: where an earlier run left it, this one had less.
+        peak_memory_bytes=peak if peak > peak_before else 0,
     )
 
 

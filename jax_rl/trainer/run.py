@@ -38,7 +38,7 @@ from jax_rl.trainer.fit import (
     is_out_of_memory,
     list_needs,
 )
-from jax_rl.trainer.host import count_compiles, keep_freed_memory
+from jax_rl.trainer.host import count_compiles, keep_freed_memory, peak_memory_bytes
 from jax_rl.trainer.journal import Journal
 from jax_rl.trainer.loop import FailedRewardsError, Loop
 from jax_rl.trainer.position import Position, Schedule
@@ -166,6 +166,7 @@ class _Run:
         self.parts, self.setup, self.config = parts, parts.setup, parts.setup.config
         self.journal, self.line, self.channel = parts.journal, parts.journal.line, parts.channel
         self.checkpoints = Checkpoints(parts.directory, parts.setup.config.checkpoint)
+        self._peak_before = peak_memory_bytes(parts.setup.mesh.local_devices[0])
         self._saved_at = 0
         self._saved_elapsed = 0.0
         self._compiles_of_saves = 0
@@ -192,6 +193,7 @@ class _Run:
                 reason=reason,
                 compiled=self._compiled | inside,
                 since=self._first_start,
+                peak_before=self._peak_before,
             )
             if steady_seconds > 0 and reason != "not_finite":
                 self.journal.record(measure_steady(self.loop, steady_seconds))

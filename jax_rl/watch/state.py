@@ -109,7 +109,11 @@ class Watcher:
             self._seen[path] = tail, progress
         silent = math.nan
         if progress is not None:
-            silent = max(0.0, time.time() - path.stat().st_mtime)
+            try:
+                silent = max(0.0, time.time() - path.stat().st_mtime)
+            except FileNotFoundError:  # set aside, and begun anew
+                self._seen.pop(path, None)
+                progress = None
         return Run(place.name, planned, progress, silent)
 
 

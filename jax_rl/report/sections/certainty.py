@@ -15,6 +15,7 @@ from jax_rl.report.sections.certainty_tables import (
     tabulate_spread,
     tabulate_targets,
 )
+from jax_rl.report.sections.quantities import add_near
 from jax_rl.study.certainty.describe import Certainty
 from jax_rl.study.certainty.sensitivity import Reading, Sensitivity, SetUncertainty, TargetPoint
 from jax_rl.study.certainty.spread import FEWEST_BOOTSTRAP_SEEDS, MOST_SEEDS, MoreSeeds, Spread
@@ -100,7 +101,9 @@ def _say_targets(targets: Sequence[TargetPoint], names: Names) -> list[str]:
         return []
     spans: list[tuple[str, float, float]] = []
     for point in targets:
-        name = name_fastest(point, names)
+        fastest = Arm(point.setting or "", point.fastest or 0)
+        others = [names.show(arm) for arm in point.arms if arm != fastest]
+        name = add_near(name_fastest(point, names), others)
         low = spans[-1][1] if spans and spans[-1][0] == name else point.target
         spans = [*(spans[:-1] if spans and spans[-1][0] == name else spans)]
         spans.append((name, low, point.target))
@@ -155,6 +158,11 @@ def _arm_of(item: MoreSeeds) -> Arm:
 
 
 def _say_validation_set(found: SetUncertainty) -> str:
+    if found.score_sd is None and found.prompts:
+        return (
+            "Scores or target are not shares between 0 and 1, so that what another validation set"
+            " would do is not known."
+        )
     if found.score_sd is None:
         return "How many prompts the validation set has is not known, nor what another would do."
     ends = [

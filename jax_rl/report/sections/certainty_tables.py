@@ -122,7 +122,7 @@ def tabulate_censored(ratios: Sequence[CensoredRatio], names: Names) -> Table:
 
 def tabulate_targets(sensitivity: Sensitivity, names: Names) -> Table:
     """Time to each target, arm by arm."""
-    arms = _list_arms(sensitivity)
+    arms = _list_arms(sensitivity, names)
     length, symbol = _choose_unit(sensitivity)
     return Table(
         id="certainty_targets",
@@ -149,7 +149,7 @@ def tabulate_targets(sensitivity: Sensitivity, names: Names) -> Table:
 
 def draw_targets(sensitivity: Sensitivity, names: Names) -> Drawing:
     """Time to target against the target."""
-    arms = _list_arms(sensitivity)
+    arms = _list_arms(sensitivity, names)
     length, symbol = _choose_unit(sensitivity)
 
     def draw(axes: "Axes") -> None:
@@ -188,10 +188,11 @@ def draw_targets(sensitivity: Sensitivity, names: Names) -> Drawing:
     )
 
 
-def _list_arms(sensitivity: Sensitivity) -> list[Arm]:
+def _list_arms(sensitivity: Sensitivity, names: Names) -> list[Arm]:
     """Arms that have a time at some target, in the order of the study."""
     times = (time for point in sensitivity.targets for time in point.times)
-    return sorted({Arm(time.setting, time.batch) for time in times})
+    arms = {Arm(time.setting, time.batch) for time in times}
+    return sorted(arms, key=lambda arm: (names.settings.index(arm.setting), arm.batch))
 
 
 def _find_time(point: TargetPoint, arm: Arm) -> float | None:

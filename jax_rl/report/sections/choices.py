@@ -1,10 +1,11 @@
 """Three batches to choose from, and what each half of the question alone would have chosen."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from jax_rl.report import text
 from jax_rl.report.section import Section, Table
-from jax_rl.report.sections.quantities import add_ends, show_quantity
+from jax_rl.report.sections.quantities import add_ends, add_near, show_quantity
 from jax_rl.study.decisions.choices import SAMPLES_RATIO, Choices
 
 _WORDS = {
@@ -20,6 +21,8 @@ _METHODS = (
     " in log batch and log ratio between neighbouring batches; its interval is where the limits of"
     " the ratios do, each taken by itself.",
     "Regret is the time to target of the batch that was chosen over that of the fastest.",
+    "Not told from the fastest: no other batch of the setting beats it beyond its one-sided"
+    " simultaneous bound.",
 )
 
 
@@ -41,7 +44,7 @@ def show_choices(choices: Sequence[Choices]) -> Section | None:
 def _describe(one: Choices, *, several: bool) -> Iterator[str]:
     parts = []
     if one.fastest is not None:
-        parts.append(f"the fastest batch is {one.fastest:,}")
+        parts.append(f"the fastest batch is {add_near(f'{one.fastest:,}', _list_near(one))}")
     if one.efficient is not None:
         parts.append(f"the largest efficient one {one.efficient:,}{_describe_efficient(one)}")
     if one.break_even is not None:
@@ -51,6 +54,10 @@ def _describe(one: Choices, *, several: bool) -> Iterator[str]:
         yield f"{where}: {'; '.join(parts)}."
     if one.reason:
         yield f"{where}: something is missing, since {one.reason}."
+
+
+def _list_near(one: Choices) -> list[str]:
+    return [f"{batch:,}" for batch in one.near if batch != one.fastest]
 
 
 def _describe_efficient(one: Choices) -> str:
@@ -64,17 +71,22 @@ def _describe_efficient(one: Choices) -> str:
 
 
 def _describe_break_even(one: Choices) -> str:
-    edge = one.break_even
-    if edge is None or edge.bound == "at least":
+    edge, reference = one.break_even, f"the reference ({one.reference:,})"
+    if edge is None or edge.estimate is None:
+        return f"where a batch becomes slower than {reference} is not known"
+    at_reference = math.isclose(edge.estimate, one.reference)
+    if edge.bound == "at least" and at_reference:
+        return f"no batch larger than {reference} has a time to compare"
+    if edge.bound == "at least":
         return (
-            f"no larger batch is slower than the reference ({one.reference:,}) up to"
+            f"by the point estimates no larger batch is slower than {reference} up to"
             f" {show_quantity(edge).lstrip('> ')}{add_ends(edge)}"
         )
-    if edge.estimate == one.reference and not edge.bound:
-        return f"every larger batch is slower than the reference ({one.reference:,})"
+    if at_reference:
+        return f"by the point estimates the next larger batch is slower than {reference} already"
     return (
-        f"beyond {show_quantity(edge, 'rollouts')}{add_ends(edge)} a batch is slower than the"
-        f" reference ({one.reference:,})"
+        f"by the point estimates a batch is slower than {reference} beyond"
+        f" {show_quantity(edge, 'rollouts')}{add_ends(edge)}"
     )
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from jax_rl.report import axes as shared
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
-from jax_rl.report.sections.quantities import set_log_x
+from jax_rl.report.sections.quantities import add_near, set_log_x
 from jax_rl.study.decisions.cost import ArmCost, Costs
+from jax_rl.study.summary import Arm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,19 +17,23 @@ if TYPE_CHECKING:
 _METHODS = (
     "Device-hours are devices times hours to the target; savings are against the reference arm, and"
     " negative where more is spent.",
+    "Device-hours of an arm are the geometric mean over its runs of devices times hours. Not told"
+    " from the cheapest: no other arm needs fewer device-hours beyond its one-sided simultaneous"
+    " bound.",
     "On the front no other arm needs neither more time nor more device-hours.",
 )
 
 
 def show_costs(costs: Sequence[Costs]) -> Section | None:
-    """One entry per clock; None where no arm has a cost."""
+    """One entry per clock; None where no arm has a cost, nor a reason for having none."""
     known = [one for one in costs if any(arm.device_hours is not None for arm in one.arms)]
-    if not known:
+    refused = [f"By the {one.clock} clock: no cost, {one.reason}." for one in costs if one.reason]
+    if not known and not refused:
         return None
     return Section(
         id="cost",
         title="What does it cost?",
-        paragraphs=[_describe(one) for one in known],
+        paragraphs=[*(_describe(one) for one in known), *refused],
         tables=[_make_table(one) for one in known],
         drawings=[_make_drawing(one) for one in known if one.several_device_counts],
         methods=_METHODS,
@@ -43,8 +48,9 @@ def _name(one: Costs, arm: ArmCost) -> str:
 def _describe(one: Costs) -> str:
     known = [arm for arm in one.arms if arm.device_hours is not None]
     best = min(known, key=lambda arm: arm.device_hours or 0.0)
+    near = [_name(one, arm) for arm in one.arms if arm != best and _is_cheapest(one, arm)]
     words = (
-        f"By the {one.clock} clock the cheapest batch is {_name(one, best)} with"
+        f"By the {one.clock} clock the cheapest batch is {add_near(_name(one, best), near)} with"
         f" {text.format_number(best.device_hours)} device-hours"
     )
     if best.money is not None:
@@ -53,14 +59,18 @@ def _describe(one: Costs) -> str:
         words += ": the reference itself"
     elif best.saved_share is not None:
         words += (
-            f": {text.format_percent(best.saved_share)} less than the reference, i.e."
-            f" {text.format_number(best.saved_device_hours)} device-hours"
+            f": by the point estimates {text.format_percent(best.saved_share)} less than the"
+            f" reference, i.e. {text.format_number(best.saved_device_hours)} device-hours"
         )
         if best.saved_money is not None:
             words += f" or {_show_money(best.saved_money, one)}"
     if one.price is None:
         words += ". No price was given (--price)"
     return f"{words}."
+
+
+def _is_cheapest(one: Costs, arm: ArmCost) -> bool:
+    return Arm(arm.setting, arm.batch) in one.cheapest
 
 
 def _show_money(money: float | None, one: Costs) -> str:
@@ -74,7 +84,7 @@ def _make_table(one: Costs) -> Table:
     for arm in one.arms:
         row = [
             _name(one, arm),
-            str(arm.devices),
+            text.format_number(arm.devices),
             text.format_number(None if arm.seconds is None else arm.seconds / length),
             text.format_to_target(arm.device_hours, arm.device_hours_at_least),
             text.format_percent(arm.saved_share),
@@ -124,7 +134,7 @@ def _draw_front(axes: "Axes", *, one: Costs) -> None:
     for arm in known:
         x, y = (arm.seconds or 0.0) / length, arm.device_hours or 0.0
         axes.plot([x], [y], "o", color="#0072b2" if arm.on_front else shared.MUTED, ms=7)
-        devices = f"{arm.devices} device{'s' if arm.devices > 1 else ''}"
+        devices = f"{text.format_number(arm.devices)} device{'s' if arm.devices > 1 else ''}"
         axes.annotate(
             f"{_name(one, arm)}, {devices}",
             (x, y),

@@ -95,7 +95,8 @@ def _make_table(fits: Sequence[SettingFits]) -> Table:
         id="fits",
         title="Curves over the batches",
         about="Level: S_min in rollouts or T_max in rollouts/s; turning point in rollouts. p: how"
-        " often residuals as large as these would come up if the curve were right.",
+        " often residuals as large as these would come up if the curve were right. The interval of"
+        " a level is for these seeds: what others would move in all batches alike is not in it.",
         header=[
             *(["setting"] if len(fits) > 1 else []),
             "curve",

@@ -84,7 +84,7 @@ def _tabulate_evidence(statements: Sequence[Statement]) -> Table:
     return Table(
         id="growth-evidence",
         title="The numbers that the statements rest on",
-        about="95 % intervals; those of samples ratios hold together within a statement.",
+        about="95 % intervals; those of ratios to another arm hold together within a statement.",
         header=["compared", "number", "estimate", "interval"],
         rows=rows,
     )
@@ -98,7 +98,7 @@ def _tabulate_arms(arms: Sequence[ArmShape]) -> Table:
             f"{arm.prompts:,}",
             f"{arm.group:,}",
             str(arm.updates),
-            str(arm.devices),
+            text.format_number(arm.devices or None),
             text.format_number(arm.samples),
             text.format_number(None if arm.training_time is None else arm.training_time / length),
             text.format_number(arm.device_hours),

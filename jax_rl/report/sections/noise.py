@@ -87,8 +87,11 @@ def _say_scale(summary: NoiseSummary, names: Names) -> list[str]:
 
 def _say_turning_point(summary: NoiseSummary) -> str:
     point, ratio = summary.turning_point, summary.turning_ratio
-    if point is None or ratio is None:
-        return "No turning point was measured that it could be held against."
+    if point is None:
+        why = f": {summary.turning_reason}" if summary.turning_reason else ""
+        return f"No turning point was measured that it could be held against{why}."
+    if ratio is None:
+        return "No batch of the reference's setting has a noise scale to hold its turning point to."
     where = f"{point.bound} {_show_count(point.rollouts)} rollouts".strip()
     times = f"{text.format_ratio(ratio)} times the mean noise scale over batches"
     if point.bound:

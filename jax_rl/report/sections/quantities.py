@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jax_rl.report import text
+from jax_rl.study.names import join_words
 from jax_rl.study.summary import Interval
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def add_ends(interval: Interval | None) -> str:
     """` (95 % interval 60.3 to 161)`; nothing without an end."""
     ends = show_ends(interval)
     return "" if ends == text.NOTHING else f" (95 % interval {ends})"
+
+
+def add_near(first: str, others: Sequence[str]) -> str:
+    """`64 (16 and 256 not told from it)`; the first alone where it is told from all."""
+    return f"{first} ({join_words(others)} not told from it)" if others else first
 
 
 def set_batches(axes: "Axes", batches: Iterable[int]) -> None:

@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import log_ndtr
 
 from jax_rl.study.batches import arm_of, measure_cell
+from jax_rl.study.cells import DIVERGED
 from jax_rl.study.intervals import Key, make_interval
 from jax_rl.study.summary import Arm, Cell, Interval
 
@@ -123,11 +124,19 @@ def contrast_censored(
     return float(direction @ fit.effects), math.sqrt(max(0.0, variance))
 
 
-def estimate_censored(cells: Sequence[Cell], *, reference: Arm) -> list[CensoredRatio]:
+def estimate_censored(
+    cells: Sequence[Cell], *, reference: Arm, most_freedom: int = 0
+) -> list[CensoredRatio]:
     """Ratios to the reference by the censored fit, for arms that have or meet censored runs.
+
+    A run that diverged is no run that would have crossed later, so that its arm is left out.
+    An arm is fitted with the runs of its setting and of the reference's alone: those of one batch
+    and seed in several settings may be nearly the same run.
 
     Args:
       cells: finished runs with comparable seconds, all on one kind of device.
+      most_freedom: degrees of freedom of the study's own fit, which intervals between two
+        settings have at most, as if there were one; 0: no limit.
     """
     runs: dict[Arm, list[Cell]] = {}
     for cell in cells:
@@ -136,7 +145,38 @@ def estimate_censored(cells: Sequence[Cell], *, reference: Arm) -> list[Censored
     needed = [a for a in runs if a != reference and (missed[a] or missed.get(reference))]
     if not needed or reference not in runs:
         return []
+    lost = {arm for arm, own in runs.items() if any(_diverged(cell) for cell in own)}
+    kept = [cell for cell in cells if arm_of(cell) not in lost]
     fits = {
+        name: _fit_measures(
+            [c for c in kept if c.setting in (name, reference.setting)],
+            most_freedom if name != reference.setting else 0,
+        )
+        for name in {arm.setting for arm in needed}
+    }
+    return [
+        CensoredRatio(
+            setting=arm.setting,
+            batch=arm.batch,
+            runs=len(runs[arm]),
+            censored=missed[arm],
+            **{name: _compare(fit, arm, reference) for name, fit in fits[arm.setting].items()},
+            reason=(
+                "a run diverged"
+                if {arm, reference} & lost
+                else _explain(fits[arm.setting]["samples"], arm, reference)
+            ),
+        )
+        for arm in needed
+    ]
+
+
+def _diverged(cell: Cell) -> bool:
+    return cell.crossing is None and cell.ended == DIVERGED
+
+
+def _fit_measures(cells: Sequence[Cell], most_freedom: int) -> dict[str, CensoredFit | None]:
+    found = {
         measure: fit_censored(
             [arm_of(cell) for cell in cells],
             [cell.seed for cell in cells],
@@ -145,17 +185,14 @@ def estimate_censored(cells: Sequence[Cell], *, reference: Arm) -> list[Censored
         )
         for measure in ("samples", "training_time", "elapsed_time")
     }
-    return [
-        CensoredRatio(
-            setting=arm.setting,
-            batch=arm.batch,
-            runs=len(runs[arm]),
-            censored=missed[arm],
-            **{name: _compare(fit, arm, reference) for name, fit in fits.items()},
-            reason=_explain(fits["samples"], arm, reference),
+    return {
+        measure: fit
+        and dataclasses.replace(
+            fit,
+            degrees_of_freedom=min(fit.degrees_of_freedom, most_freedom or fit.degrees_of_freedom),
         )
-        for arm in needed
-    ]
+        for measure, fit in found.items()
+    }
 
 
 def _compare(fit: CensoredFit | None, arm: Arm, reference: Arm) -> Interval:

@@ -1,6 +1,7 @@
 """How sure a verdict is: its spread, other readings of its curves, and its censored runs."""
 
 import dataclasses
+from collections.abc import Collection
 
 from jax_rl.study.batches import StudyFit
 from jax_rl.study.certainty.censored import CensoredRatio, estimate_censored
@@ -29,6 +30,7 @@ def describe_certainty(
     target: float,
     noise: float,
     prompts: int,
+    untuned: Collection[Arm] = (),
 ) -> Certainty | None:
     """Everything about the certainty of a verdict; None for a verdict without a fastest arm.
 
@@ -38,24 +40,29 @@ def describe_certainty(
       reference: the reference batch, in the first setting.
       noise: standard deviation of the scores about their fits; NaN if unknown.
       prompts: of the validation set.
+      untuned: arms that the verdict leaves open because their best rate is not known, which no
+        number of seeds would change.
     """
     if verdict.fastest is None:
         return None
     arm = Arm(names.settings[0], reference)
     undecided = [
-        Arm(v.setting, v.batch) for v in verdict.against_reference if v.verdict == "undecided"
+        Arm(v.setting, v.batch)
+        for v in verdict.against_reference
+        if v.verdict == "undecided" and not {arm, Arm(v.setting, v.batch)} & set(untuned)
     ]
     return Certainty(
         clock=verdict.clock,
         spread=describe_spread(fit, clock=verdict.clock, reference=arm, undecided=undecided),
         sensitivity=describe_sensitivity(
-            fit.cells,
+            fit,
             names=names,
             reference=arm,
             target=target,
             noise=noise,
             prompts=prompts,
             clock=verdict.clock,
+            untuned=untuned,
         ),
-        censored=estimate_censored(fit.cells, reference=arm),
+        censored=estimate_censored(fit.cells, reference=arm, most_freedom=fit.degrees_of_freedom),
     )

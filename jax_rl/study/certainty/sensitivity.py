@@ -6,14 +6,14 @@ it has met that target, so that a higher one may be out of its reach: it is cens
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from jax_rl.study.batches import arm_of, fit_study
+from jax_rl.study.batches import StudyFit, arm_of, fit_study
 from jax_rl.study.crossing import CROSSING_RULES, locate_crossing
 from jax_rl.study.intervals import geometric_mean
-from jax_rl.study.judge import Judgement, judge_arms
+from jax_rl.study.judge import Judgement, judge_arms, leave_open
 from jax_rl.study.names import Names
 from jax_rl.study.summary import Arm, ArmVerdict, Cell, Crossing
 
@@ -70,7 +70,7 @@ class SetUncertainty:
     """
 
     prompts: int  # 0: not known
-    score_sd: float | None  # sqrt(p (1 - p) / prompts) at p = target: the most for scores in [0, 1]
+    score_sd: float | None  # sqrt(p (1 - p) / prompts) at p = target, the most for scores in [0, 1]
     samples_lower: float | None  # samples to (target - sd) over samples to target, geometric mean
     samples_higher: float | None  # likewise at target + sd; None where no run gets there
 
@@ -87,8 +87,32 @@ class Sensitivity:
     validation_set: SetUncertainty
 
 
+@dataclasses.dataclass(frozen=True)
+class _Question:
+    """What is asked of each reading."""
+
+    fit: StudyFit  # the verdict's own
+    names: Names
+    reference: Arm
+    clock: str
+    untuned: Collection[Arm]
+
+    def judge(self, target: float, rule: str) -> tuple[Judgement, list[Cell]]:
+        """The verdict's own judgement, of crossings of this target by this rule."""
+        crossed = [cross_again(cell, target, rule) for cell in self.fit.cells]
+        again = fit_study(
+            crossed,
+            settings=self.names.settings,
+            devices_grow=self.fit.devices_grow,
+            incomparable=self.fit.incomparable,
+        )
+        arms = list(again.censored)
+        found = judge_arms(again, arms, reference=self.reference, clock=self.clock)
+        return leave_open(found, self.untuned, arms), crossed
+
+
 def describe_sensitivity(
-    cells: Sequence[Cell],
+    fit: StudyFit,
     *,
     names: Names,
     reference: Arm,
@@ -96,19 +120,22 @@ def describe_sensitivity(
     noise: float,
     prompts: int,
     clock: str,
+    untuned: Collection[Arm] = (),
 ) -> Sensitivity:
     """Reads the curves of the finished runs again.
 
     Args:
-      cells: finished runs with comparable seconds, all on one kind of device.
+      fit: that the verdict is made from; its seconds are comparable.
       noise: standard deviation of the scores about the fits; NaN if unknown.
       prompts: of the validation set.
       clock: "training" or "elapsed".
+      untuned: arms that the verdict leaves open, because their best rate is not known.
     """
     shifts = (0.0, -NOISE_WIDTH, NOISE_WIDTH) if math.isfinite(noise) and noise > 0 else (0.0,)
-    headline = _judge(cells, names, reference, target, "isotonic", clock)[0]
+    cells, question = fit.cells, _Question(fit, names, reference, clock, untuned)
+    headline = question.judge(target, "isotonic")[0]
     readings = [
-        _read(cells, names, reference, target, shift, rule, clock, noise, headline)
+        _read(question, target + (shift * noise if shift else 0.0), shift, rule, headline)
         for shift in shifts
         for rule in (CROSSING_RULES if shift == 0.0 else ("isotonic",))
         if shift == 0.0 or target + shift * noise > _highest_start(cells)
@@ -118,9 +145,7 @@ def describe_sensitivity(
         target=target,
         noise=noise if math.isfinite(noise) else None,
         readings=readings,
-        targets=[
-            _measure_target(cells, names, reference, goal, clock) for goal in choose_targets(cells)
-        ],
+        targets=[_measure_target(question, goal) for goal in choose_targets(cells)],
         validation_set=_bound_validation_set(cells, target, prompts),
     )
 
@@ -166,32 +191,15 @@ def choose_targets(cells: Sequence[Cell], count: int = TARGETS) -> list[float]:
     return [low + (high - low) * (k + 1) / count for k in range(count)]
 
 
-def _judge(
-    cells: Sequence[Cell], names: Names, reference: Arm, target: float, rule: str, clock: str
-) -> tuple[Judgement, list[Cell]]:
-    crossed = [cross_again(cell, target, rule) for cell in cells]
-    fit = fit_study(crossed, settings=names.settings)
-    return judge_arms(fit, list(fit.censored), reference=reference, clock=clock), crossed
-
-
 def _read(
-    cells: Sequence[Cell],
-    names: Names,
-    reference: Arm,
-    target: float,
-    shift: float,
-    rule: str,
-    clock: str,
-    noise: float,
-    headline: Judgement,
+    question: _Question, target: float, shift: float, rule: str, headline: Judgement
 ) -> Reading:
-    goal = target + (shift * noise if shift else 0.0)
-    judgement, crossed = _judge(cells, names, reference, goal, rule, clock)
+    judgement, crossed = question.judge(target, rule)
     words = {(v.setting, v.batch): v.verdict for v in headline.verdicts}
     fastest = judgement.fastest
     return Reading(
         rule=rule,
-        target=goal,
+        target=target,
         shift=shift,
         censored=sum(cell.crossing is None for cell in crossed),
         setting=fastest.setting if fastest else None,
@@ -207,10 +215,8 @@ def _read(
     )
 
 
-def _measure_target(
-    cells: Sequence[Cell], names: Names, reference: Arm, target: float, clock: str
-) -> TargetPoint:
-    judgement, crossed = _judge(cells, names, reference, target, "isotonic", clock)
+def _measure_target(question: _Question, target: float) -> TargetPoint:
+    judgement, crossed = question.judge(target, "isotonic")
     by_arm: dict[Arm, list[Crossing]] = {}
     for cell in crossed:
         if cell.crossing is not None:
@@ -223,7 +229,7 @@ def _measure_target(
                 setting=arm.setting,
                 batch=arm.batch,
                 samples=geometric_mean([c.samples for c in found]),
-                seconds=geometric_mean([getattr(c, f"{clock}_seconds") for c in found]),
+                seconds=geometric_mean([getattr(c, f"{question.clock}_seconds") for c in found]),
             )
             for arm, found in by_arm.items()
         ],
@@ -234,10 +240,10 @@ def _measure_target(
 
 
 def _bound_validation_set(cells: Sequence[Cell], target: float, prompts: int) -> SetUncertainty:
-    inside = min(1.0, max(0.0, target))
-    if not prompts:
+    shares = all(0 <= score <= 1 for cell in cells for score in cell.curve_scores)
+    if not prompts or not shares or not 0 < target < 1:
         return SetUncertainty(prompts, None, None, None)
-    score_sd = math.sqrt(inside * (1 - inside) / prompts)
+    score_sd = math.sqrt(target * (1 - target) / prompts)
 
     def compare(goal: float) -> float | None:
         """Samples to `goal` over samples to the target, of the runs that met both."""

@@ -5,6 +5,7 @@ All of it is about log times under one clock, in the arms whose runs all reached
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -220,6 +221,7 @@ def count_seeds(
     *,
     residual_sd: float,
     arms: int,
+    block: int | None = None,
     power: float = POWER,
     most: int = MOST_SEEDS,
 ) -> int | None:
@@ -227,16 +229,20 @@ def count_seeds(
 
     Decided means: outside the simultaneous interval of `arms` - 1 comparisons with the reference,
     with probability `power` if the true log difference is `log_difference`. None: over `most`.
+
+    Args:
+      arms: that are compared, the reference included.
+      block: arms whose residuals give the spread, where they are fewer: those of one setting.
     """
 
     def reach(seeds: int) -> float:
-        freedom = (arms - 1) * (seeds - 1)
+        freedom = ((block or arms) - 1) * (seeds - 1)
         correlation = np.full((arms - 1, arms - 1), 0.5) + 0.5 * np.eye(arms - 1)
         critical = find_critical_value(correlation, freedom)
         away = abs(log_difference) / (residual_sd * math.sqrt(2 / seeds))
         return 1.0 - float(nctdtr(freedom, away, critical))
 
-    if arms < 2 or not residual_sd > 0 or log_difference == 0:
+    if min(arms, block or arms) < 2 or not residual_sd > 0 or log_difference == 0:
         return None
     low, high = 1, 2  # one seed has no degrees of freedom
     while reach(high) < power:
@@ -255,9 +261,12 @@ def _count_more_seeds(
     """For each undecided arm the difference seen, and one plain difference for all arms."""
     residual_sd, arms = fit.fits[f"{clock}_time"].residual_sd, len(others) + 1
     seeds = min(len(fit.cells_of(arm)) for arm in (reference, *others))
+    # The spread's degrees of freedom are those of the setting that has the fewest.
+    sizes = Counter(arm.setting for arm in (reference, *others))
+    block = min((size for size in sizes.values() if size > 1), default=1)
 
     def count(arm: Arm | None, ratio: float) -> MoreSeeds:
-        needed = count_seeds(math.log(ratio), residual_sd=residual_sd, arms=arms)
+        needed = count_seeds(math.log(ratio), residual_sd=residual_sd, arms=arms, block=block)
         return MoreSeeds(
             setting=arm.setting if arm else None,
             batch=arm.batch if arm else None,

@@ -41,7 +41,7 @@ class CurveFit:
     batches: list[int]  # that it is fitted to
     left_out: list[int]  # batches with censored runs
     measured: list[float]  # geometric means at `batches`
-    level: Interval | None  # S_min in rollouts, or T_max in rollouts per second
+    level: Interval | None  # S_min in rollouts, or T_max in rollouts per second; for these seeds
     turning_point: Interval | None  # B_crit, B_half, or where the line becomes flat; rollouts
     residual_sd: float | None  # of a batch's mean logarithm about the curve
     lack_of_fit: float | None  # p value of residuals so large, if the curve were right
@@ -71,11 +71,13 @@ def fit_setting(fit: StudyFit, setting: str, *, tuned: bool) -> SettingFits:
     left_out = [arm.batch for arm in arms if fit.censored[arm]]
     untuned = "" if tuned else "rates not tuned per batch"
     obstacles = fit.list_obstacles(*complete)
+    connected = fit.connect(complete, reference=complete[0]) if complete else []
+    apart = "" if connected == complete else "shared seeds do not connect the batches"
     moved = f"runs {'; '.join(obstacles)}" if obstacles else ""
 
     def make(curve: Curve, refused: str) -> CurveFit:
         points = gather_points(fit, complete, measure=curve.measure)
-        reason = refused or check_points(len(points.batches), parameters=2)
+        reason = refused or apart or check_points(len(points.batches), parameters=2)
         if reason:
             return _leave_out(curve, points, setting=setting, left_out=left_out, reason=reason)
         return fit_curve(curve, points, setting=setting, left_out=left_out)

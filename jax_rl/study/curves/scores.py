@@ -18,7 +18,7 @@ from scipy.special import fdtri
 from jax_rl.study.batches import StudyFit
 from jax_rl.study.curves.fits import check_points
 from jax_rl.study.intervals import LEVEL
-from jax_rl.study.summary import Arm, Interval
+from jax_rl.study.summary import Arm, Cell, Interval
 
 FITTED_SHARE = 0.6
 """Of the grid points, the first ones, which the curve is fitted to."""
@@ -52,12 +52,20 @@ class ScoreFit:
 
 
 def fit_scores(fit: StudyFit, arm: Arm) -> ScoreFit:
-    """Fits the mean curve of an arm's runs, as far as all of them go."""
+    """Fits the mean curve of an arm's runs, as far as all of them go on one grid."""
     cells = fit.cells_of(arm)
-    shared = min((len(cell.curve_samples) for cell in cells), default=0)
+    shortest = min((len(cell.curve_samples) for cell in cells), default=0)
+    # A run that its seconds end may have its last score between the others' grid points.
+    shared = shortest - 1 if _differ(cells, shortest) else shortest
+    if _differ(cells, shared):
+        return _leave_out(arm, [], [], first=0, reason="the runs have different grids")
     samples = cells[0].curve_samples[:shared] if cells else []
     means = np.mean([cell.curve_scores[:shared] for cell in cells], axis=0) if cells else []
     return fit_sigmoid(samples, [float(mean) for mean in means], arm=arm)
+
+
+def _differ(cells: Sequence[Cell], length: int) -> bool:
+    return len({tuple(cell.curve_samples[:length]) for cell in cells}) > 1
 
 
 def fit_sigmoid(samples: Sequence[int], scores: Sequence[float], *, arm: Arm) -> ScoreFit:
@@ -65,12 +73,13 @@ def fit_sigmoid(samples: Sequence[int], scores: Sequence[float], *, arm: Arm) ->
 
     Args:
       samples: of the grid, the first of them 0.
-      scores: between 0 and 1, one at each.
+      scores: one at each; those outside 0 to 1 are not fitted.
     """
     rest = list(samples[1:]), [float(score) for score in scores[1:]]
     count = len(rest[0])
     first = math.ceil(FITTED_SHARE * count)
     reason = "" if count and samples[0] == 0 else "no score before the first sample"
+    reason = reason or ("" if _are_shares(scores) else "scores outside 0 to 1")
     reason = reason or check_points(first, parameters=_PARAMETERS)
     reason = reason or _check_rise(scores[0], rest[1][:first])
     if reason:
@@ -98,6 +107,10 @@ def fit_sigmoid(samples: Sequence[int], scores: Sequence[float], *, arm: Arm) ->
         fitted=[float(value) for value in curve],
         reason="",
     )
+
+
+def _are_shares(scores: Sequence[float]) -> bool:
+    return min(scores) >= 0 and max(scores) <= 1
 
 
 def _check_rise(start: float, scores: Sequence[float]) -> str:

@@ -6,12 +6,14 @@ Who looks at one half alone chooses another batch; its regret is the time that t
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from scipy.special import stdtr
 
 from jax_rl.study.batches import StudyFit, arm_of, compare_arms
 from jax_rl.study.intervals import contrast
+from jax_rl.study.judge import judge_arms, leave_open
+from jax_rl.study.names import join_words
 from jax_rl.study.summary import Arm, BatchResult, Interval
 from jax_rl.study.words import time_ratio
 
@@ -41,15 +43,27 @@ class Choices:
     efficient_ratio: Interval | None
     efficient_confidence: float | None  # one-sided, that its ratio is <= 1.1; None without spread
     fastest: int | None
+    near: list[int]  # batches that cannot be told from the fastest, it included
     break_even: Interval | None  # rollouts beyond which it is slower than the reference
     halves: list[HalfChoice]
     reason: str  # why something is missing; empty if nothing is
 
 
 def choose_batches(
-    fit: StudyFit, results: Sequence[BatchResult], *, setting: str, reference: int, clock: str
+    fit: StudyFit,
+    results: Sequence[BatchResult],
+    *,
+    setting: str,
+    reference: int,
+    clock: str,
+    untuned: Collection[Arm] = (),
 ) -> Choices:
-    """Reads the choices off the setting's comparisons; `clock` is `training` or `elapsed`."""
+    """Reads the choices off the setting's comparisons.
+
+    Args:
+      clock: `training` or `elapsed`.
+      untuned: arms whose best rate is not known, so that they may be the fastest.
+    """
     mine = [result for result in results if result.setting == setting]
     arms = [arm_of(result) for result in mine]
     complete = [arm for arm in fit.complete if arm in arms]
@@ -59,8 +73,9 @@ def choose_batches(
     if efficient is not None and efficient != base:
         confidence = _find_confidence(fit, efficient, base)
     reason = _find_obstacle(fit, arms, complete, base)
-    timed = bool(complete) and not fit.list_obstacles(*arms)
-    fastest = min(complete, key=fit.fits[f"{clock}_time"].effect) if timed and complete else None
+    timed = [] if fit.list_obstacles(*arms) else arms
+    judgement = leave_open(judge_arms(fit, timed, reference=base, clock=clock), untuned, arms)
+    fastest = judgement.fastest
     return Choices(
         setting=setting,
         clock=clock,
@@ -69,6 +84,7 @@ def choose_batches(
         efficient_ratio=_compare(fit, efficient, base).samples if efficient else None,
         efficient_confidence=confidence,
         fastest=fastest.batch if fastest else None,
+        near=[arm.batch for arm in judgement.near],
         break_even=_find_break_even(fit, arms, fastest, base, clock) if fastest else None,
         halves=_choose_halves(fit, mine, fastest, clock) if fastest else [],
         reason=reason,
@@ -84,6 +100,9 @@ def _find_obstacle(fit: StudyFit, arms: Sequence[Arm], complete: Sequence[Arm], 
         return f"no run of the reference batch {base.batch} has finished"
     if fit.censored[base]:
         return f"some runs of the reference batch {base.batch} did not reach the target"
+    connected = fit.connect(arms, reference=base)
+    if apart := [arm.batch for arm in complete if arm not in connected]:
+        return f"no shared seed connects {join_words(map(str, apart))} with the reference"
     return ""
 
 
@@ -142,8 +161,8 @@ def _find_break_even(
     low, _ = _cross([_read_knot(arm, ratios[arm], "high") for arm in above])
     high, _ = _cross([_read_knot(arm, ratios[arm], "low") for arm in late])
     if place is None:
-        largest = max(knot.batch for knot in estimates if knot is not None and not knot.bound)
-        return Interval(float(largest), low, None, "at least")
+        known = [knot.batch for knot in estimates if knot is not None and not knot.bound]
+        return Interval(float(max(known)), low, None, "at least") if known else None
     bound = "at most" if bounded else ""
     return Interval(place, low, high, bound)
 
@@ -171,6 +190,8 @@ def _cross(knots: Sequence[_Knot | None]) -> tuple[float | None, bool]:
         if knot.log_ratio > 0:
             if before is None:
                 return float(knot.batch), knot.bound
+            if before.log_ratio == 0.0:  # exactly at this batch, without rounding
+                return float(before.batch), knot.bound or before.bound
             share = -before.log_ratio / (knot.log_ratio - before.log_ratio)
             logs = math.log(before.batch), math.log(knot.batch)
             place = math.exp(logs[0] + share * (logs[1] - logs[0]))

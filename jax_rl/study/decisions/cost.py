@@ -7,11 +7,12 @@ large minibatch SGD), at the same or more device-hours.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jax_rl.errors import UserError
-from jax_rl.study.batches import StudyFit, arm_of, measure_cell
+from jax_rl.study.batches import StudyFit, arm_of, count_devices, measure_cell
 from jax_rl.study.intervals import geometric_mean
+from jax_rl.study.judge import find_least
 from jax_rl.study.summary import Arm, BatchResult
 
 SECONDS_PER_HOUR = 3600.0
@@ -29,12 +30,13 @@ class Price:
 class ArmCost:
     """One arm: time and device-hours to the target, and what it saves against the reference.
 
-    With censored runs there are only bounds. A saving below 0 is a loss.
+    With censored runs there are only bounds, with seconds that are not comparable there is
+    nothing. A saving below 0 is a loss.
     """
 
     setting: str
     batch: int
-    devices: int
+    devices: float  # geometric mean over its runs
     seconds: float | None
     device_hours: float | None
     device_hours_at_least: float | None  # censored runs at their whole length
@@ -55,7 +57,9 @@ class Costs:
     reference_setting: str
     reference_batch: int
     several_device_counts: bool
+    cheapest: list[Arm]  # none is known to need fewer device-hours than these
     arms: list[ArmCost]
+    reason: str  # why nothing is known; empty if it is
 
 
 def make_price(per_device_hour: float, currency: str) -> Price:
@@ -91,55 +95,75 @@ def summarise_costs(
     reference: Arm,
     clock: str,
     price: Price | None = None,
+    untuned: Collection[Arm] = (),
 ) -> Costs:
     """Costs of every arm under one clock, `training` or `elapsed`.
 
     Args:
       reference: the arm that savings are counted against.
       price: of a device-hour.
+      untuned: arms whose best rate is not known, so that they may be the cheapest.
     """
-    devices = {arm_of(r): fit.cells_of(arm_of(r))[0].device_count for r in results}
+    arms = [arm_of(result) for result in results]
+    counts = {arm: count_devices(fit.cells_of(arm)) for arm in arms}
     # Without a number of devices, as in a log from elsewhere, there is no cost.
-    seconds = {arm_of(r): _read_seconds(r, clock) for r in results if devices[arm_of(r)]}
-    hours = {
-        arm: None if value is None else count_device_hours(devices[arm], value)
-        for arm, value in seconds.items()
+    devices = {arm: count for arm, count in counts.items() if count}
+    obstacles = fit.by_kind.list_obstacles(*devices)
+    seconds = {
+        arm_of(r): None if obstacles else _read_seconds(r, clock)
+        for r in results
+        if arm_of(r) in devices
     }
     points = {
-        arm: (value, hours[arm] or 0.0) for arm, value in seconds.items() if value is not None
+        arm: (value, count_device_hours(devices[arm], value))
+        for arm, value in seconds.items()
+        if value is not None
     }
     front = find_front(points)
-    base = hours.get(reference)
-    arms = []
-    for arm, value in hours.items():
-        saved = None if value is None or base is None else base - value
-        arms.append(
-            ArmCost(
-                setting=arm.setting,
-                batch=arm.batch,
-                devices=devices[arm],
-                seconds=seconds[arm],
-                device_hours=value,
-                device_hours_at_least=(
-                    count_device_hours(devices[arm], _bound_seconds(fit, arm, clock))
-                    if value is None
-                    else None
-                ),
-                money=price_hours(value, price),
-                saved_share=None if saved is None or not base else saved / base,
-                saved_device_hours=saved,
-                saved_money=price_hours(saved, price),
-                on_front=arm in front,
-            )
-        )
+    least = find_least(fit.by_kind, list(devices), clock=clock, devices=devices)
+    base = points[reference][1] if reference in points else None
     return Costs(
         clock=clock,
         price=price.per_device_hour if price else None,
         currency=price.currency if price else "",
         reference_setting=reference.setting,
         reference_batch=reference.batch,
-        several_device_counts=len({devices[arm] for arm in hours}) > 1,
-        arms=arms,
+        several_device_counts=len(set(devices.values())) > 1,
+        cheapest=[a for a in devices if a in least or a in untuned] if points else [],
+        arms=[
+            dataclasses.replace(
+                _price_arm(arm, devices[arm], value, base=base, price=price),
+                device_hours_at_least=(
+                    count_device_hours(devices[arm], _bound_seconds(fit, arm, clock))
+                    if value is None and not obstacles
+                    else None
+                ),
+                on_front=arm in front,
+            )
+            for arm, value in seconds.items()
+        ],
+        reason=f"runs {'; '.join(obstacles)}" if obstacles else "",
+    )
+
+
+def _price_arm(
+    arm: Arm, devices: float, seconds: float | None, *, base: float | None, price: Price | None
+) -> ArmCost:
+    """What an arm takes; `base` is the device-hours of the reference."""
+    hours = None if seconds is None else count_device_hours(devices, seconds)
+    saved = None if hours is None or base is None else base - hours
+    return ArmCost(
+        setting=arm.setting,
+        batch=arm.batch,
+        devices=devices,
+        seconds=seconds,
+        device_hours=hours,
+        device_hours_at_least=None,
+        money=price_hours(hours, price),
+        saved_share=None if saved is None or not base else saved / base,
+        saved_device_hours=saved,
+        saved_money=price_hours(saved, price),
+        on_front=False,
     )
 
 

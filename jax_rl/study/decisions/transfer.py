@@ -155,7 +155,7 @@ def _transfer_layout(
     measured = table.kind == "measured"
     base = Arm(results[0].setting, reference)
     arms = [_transfer_arm(fit, r, rates, base=base, measured=measured) for r in usable]
-    fastest, near = _find_fastest(fit, rates) if measured else (None, [])
+    fastest, near = _find_fastest(fit, rates, base) if measured else (None, [])
     return Transfer(
         source=source,
         kind=table.kind,
@@ -227,9 +227,14 @@ def _compare(fit: StudyFit, arm: Arm, against: Arm, rates: Mapping[Arm, float]) 
     return Interval(estimate, low, high, samples.bound)
 
 
-def _find_fastest(fit: StudyFit, rates: Mapping[Arm, float]) -> tuple[Arm | None, list[Arm]]:
-    """The arm with the least time, and all whose interval to it includes 1."""
-    complete = [arm for arm in rates if arm in fit.complete]
+def _find_fastest(
+    fit: StudyFit, rates: Mapping[Arm, float], base: Arm
+) -> tuple[Arm | None, list[Arm]]:
+    """The arm with the least time, and all whose interval to it includes 1.
+
+    It is one of those that shared seeds connect with the reference, or of the largest such part.
+    """
+    complete = fit.connect(list(rates), reference=base)
     if not complete:
         return None, []
     effect = fit.fits["samples"].effect
@@ -266,6 +271,9 @@ def _describe_measured(
     if others:
         word = "Batch" if len(others) == 1 else "Batches"
         sentences.append(f"{word} {_list(others)} cannot be told from it by the samples' spread.")
+    connected = fit.connect(list(rates), reference=fastest)
+    if apart := [a.batch for a in rates if a in fit.complete and a not in connected]:
+        sentences.append(f"No shared seed connects batch {_list(apart)} with it.")
     return [
         *sentences,
         "The intervals are those of the samples alone: the table's throughput is taken as exact,"

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from jax_rl.records import RunRecord
-from jax_rl.study.batches import StudyFit, arm_of, measure_cell
+from jax_rl.study.batches import StudyFit, arm_of, count_devices, measure_cell
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.settings import Setting
 from jax_rl.study.summary import Arm, Cell
@@ -19,7 +19,7 @@ class ArmShape:
     prompts: int
     group: int
     updates: int
-    devices: int
+    devices: float  # geometric mean over its runs; 0: not known
     samples: float | None  # geometric means; None for an arm with a run that missed the target
     training_time: float | None  # seconds
     device_hours: float | None
@@ -74,7 +74,7 @@ def describe_shape(
     measured = [measure_cell(cell) for cell in cells]
     crossed = not fit.censored[arm]
     seconds = geometric_mean([m["training_time"] for m in measured])
-    devices = cells[0].device_count
+    devices = count_devices(cells)
     return ArmShape(
         setting=arm.setting,
         batch=arm.batch,
@@ -84,5 +84,5 @@ def describe_shape(
         devices=devices,
         samples=geometric_mean([m["samples"] for m in measured]) if crossed else None,
         training_time=seconds if crossed else None,
-        device_hours=devices * seconds / 3600 if crossed else None,
+        device_hours=devices * seconds / 3600 if crossed and devices else None,
     )

@@ -86,17 +86,26 @@ def contrast_arms(fit: AdditiveFit, weights: Mapping[Arm, float]) -> tuple[float
 
 
 def estimate_contrast(
-    fit: StudyFit, weights: Mapping[Arm, float], *, offset: float = 0.0, measure: str = "samples"
+    fit: StudyFit,
+    weights: Mapping[Arm, float],
+    *,
+    offset: float = 0.0,
+    measure: str = "samples",
+    comparisons: int = 1,
 ) -> tuple[float, float | None, float | None]:
     """A contrast of arms' mean logarithms plus a known number, and its 95 % t interval.
 
     The interval is open on both sides where the runs leave no degrees of freedom.
+
+    Args:
+      comparisons: intervals that hold together (Bonferroni).
     """
     value, error = contrast_arms(fit.fits[measure], weights)
     estimate, freedom = value + offset, fit.degrees_of_freedom
     if freedom < 1 or math.isnan(value):
         return estimate, None, None
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * fit.fits[measure].residual_sd * error
+    quantile = 1 - (1 - LEVEL) / (2 * comparisons)
+    half = float(stdtrit(freedom, quantile)) * fit.fits[measure].residual_sd * error
     return estimate, estimate - half, estimate + half
 
 

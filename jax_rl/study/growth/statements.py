@@ -247,21 +247,24 @@ def judge_devices(arms: GrowthArms) -> Statement:
     """Devices in proportion to the batch: less time for the same device-hours."""
     evidence: list[Evidence] = []
     outcomes = []
-    for name, one in arms.settings.items():
-        line = arms.complete_of(name) if one.devices == "batch" else []
-        if len(line) < 2:
-            continue
-        first = line[0]
-        for shape in line[1:]:
-            times = {shape.arm: 1.0, first.arm: -1.0}
-            more = math.log(shape.devices / first.devices)
-            what = arms.name(f"{shape.batch} over {first.batch}", name)
-            time, hours = (
-                _as_ratio(what, measure, _estimate_time(arms.fit, times, offset))
-                for measure, offset in (("training time", 0.0), ("device-hours", more))
-            )
-            evidence += [time, hours]
-            outcomes.append(_judge_trade(time, hours))
+    pairs = [
+        (first, shape)
+        for name, one in arms.settings.items()
+        if one.devices == "batch"
+        for line in [_list_priced(arms, name)]
+        for first, shape in itertools.product(line[:1], line[1:])
+    ]
+    for first, shape in pairs:
+        times = {shape.arm: 1.0, first.arm: -1.0}
+        more = math.log(shape.devices / first.devices)
+        what = arms.name(f"{shape.batch} over {first.batch}", shape.setting)
+        time, hours = (
+            # Both are one interval, moved by a number that is known.
+            _as_ratio(what, measure, _estimate_time(arms.fit, times, offset, len(pairs)))
+            for measure, offset in (("training time", 0.0), ("device-hours", more))
+        )
+        evidence += [time, hours]
+        outcomes.append(_judge_trade(time, hours))
     # One step that pays is what the statement says; it fails if none does.
     outcome = UNMEASURED
     if outcomes:
@@ -273,9 +276,10 @@ def judge_devices(arms: GrowthArms) -> Statement:
         "Devices in proportion to the batch shorten training at little cost in device-hours.",
         "Goyal et al. 2017, Accurate, large minibatch SGD",
         outcome,
-        "Ratios to the smallest batch. Supported if for one batch the time is shorter beyond its"
-        f" interval and the device-hours surely less than {MARGIN:g} times; contradicted if for"
-        ' every batch one of the two surely fails; needs study.devices = ["batch"].',
+        "Ratios to the smallest batch, intervals simultaneous (Bonferroni). Supported if for one"
+        " batch the time is shorter beyond its interval and the device-hours surely less than"
+        f" {MARGIN:g} times; contradicted if for every batch one of the two surely fails; needs"
+        ' devices of one kind, seconds that are comparable, and study.devices = ["batch"].',
         evidence,
     )
 
@@ -324,8 +328,18 @@ def _compare_pairs(arms: GrowthArms, pairs: Sequence[tuple[Arm, Arm]]) -> list[E
     return evidence
 
 
-def _estimate_time(fit: StudyFit, weights: Mapping[Arm, float], offset: float) -> _Logs:
-    return estimate_contrast(fit, weights, offset=offset, measure="training_time")
+def _list_priced(arms: GrowthArms, setting: str) -> list[ArmShape]:
+    """A setting's arms whose device-hours may be compared, by batch."""
+    line = [shape for shape in arms.complete_of(setting) if shape.devices]
+    return [] if arms.fit.by_kind.list_obstacles(*(shape.arm for shape in line)) else line
+
+
+def _estimate_time(
+    fit: StudyFit, weights: Mapping[Arm, float], offset: float, comparisons: int
+) -> _Logs:
+    return estimate_contrast(
+        fit, weights, offset=offset, measure="training_time", comparisons=comparisons
+    )
 
 
 def _judge_trade(time: Evidence, hours: Evidence) -> str:

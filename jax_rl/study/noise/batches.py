@@ -13,9 +13,9 @@ from jax_rl.study.summary import Arm
 
 @dataclasses.dataclass(frozen=True)
 class TurningPoint:
-    """The batch beyond which a larger one needs clearly more samples, as measured."""
+    """The minibatch beyond which a larger one needs clearly more samples, as measured."""
 
-    rollouts: float
+    rollouts: float  # of one update, as the noise scale is
     bound: str  # "", or "at least" / "at most" where it is outside of the batches run
     what: str  # how it is defined, in words
 
@@ -43,10 +43,11 @@ class NoiseSummary:
     """What a study says about the noise of its gradients."""
 
     batches: list[BatchNoise]  # by setting, then by batch
-    rollouts: float | None  # geometric mean over the batches that have a noise scale
-    turning_point: TurningPoint | None
+    rollouts: float | None  # geometric mean over the reference setting's batches that have one
+    turning_point: TurningPoint | None  # of that setting
     turning_ratio: float | None  # measured turning point over that mean
     splits: list[CovarianceSplit]  # of the runs that were probed
+    turning_reason: str = ""  # why there is no turning point
 
     @property
     def asked_for(self) -> bool:
@@ -57,14 +58,18 @@ class NoiseSummary:
 def summarise_noise(
     runs: Mapping[tuple[Arm, int], NoiseScale],
     *,
+    setting: str,
     turning_point: TurningPoint | None = None,
+    turning_reason: str = "",
     splits: Sequence[CovarianceSplit] = (),
 ) -> NoiseSummary:
     """Puts the runs of a study together by batch.
 
     Args:
       runs: what each run says, by its arm and its seed.
-      turning_point: what the study measured, if it did.
+      setting: the reference's, whose batches are averaged and held against
+      turning_point: what the study measured in it, if it did.
+      turning_reason: why it did not.
       splits: results of probes.
     """
     arms = sorted({arm for arm, _ in runs})
@@ -72,11 +77,12 @@ def summarise_noise(
         _summarise_arm(
             arm,
             {seed: runs[found, seed] for found, seed in sorted(runs) if found == arm},
-            turning_point,
+            turning_point if arm.setting == setting else None,
         )
         for arm in arms
     ]
-    known = [one.rollouts for one in batches if one.rollouts is not None]
+    here = [one.rollouts for one in batches if one.setting == setting]
+    known = [rollouts for rollouts in here if rollouts is not None]
     mean = geometric_mean(known) if known else None
     return NoiseSummary(
         batches=batches,
@@ -84,6 +90,7 @@ def summarise_noise(
         turning_point=turning_point,
         turning_ratio=turning_point.rollouts / mean if turning_point and mean else None,
         splits=list(splits),
+        turning_reason="" if turning_point else turning_reason,
     )
 
 
@@ -93,7 +100,7 @@ def _summarise_arm(
     runs = list(by_seed.values())
     known = [run.rollouts for run in runs if run.rollouts is not None]
     least = [run.rollouts_low if run.rollouts is None else run.rollouts for run in runs]
-    bounds = [value for value in least if value is not None]
+    bounds = [value for value in least if value is not None and value > 0]
     whole = len(known) == len(runs)
     mean = geometric_mean(known) if whole else None
     low, high = _bracket(known) if whole else (None, None)

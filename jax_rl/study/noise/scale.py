@@ -119,13 +119,14 @@ def measure_noise(
     chosen = np.unique(np.linspace(0, len(samples) - 1, CURVE_POINTS).astype(int))
     return dataclasses.replace(
         empty,
-        reason="" if known else NOT_IDENTIFIED,
+        reason=_explain_ratio(ratio, float(means[1] + half)),
         signal=float(means[1]),
         signal_low=float(means[1] - half),
         signal_high=float(means[1] + half),
         noise=float(means[0]),
         rollouts=_times(group, ratio.estimate) if known else None,
-        rollouts_low=_times(group, ratio.low),
+        # A lower bound of 0 says nothing of a value that is not known.
+        rollouts_low=_times(group, ratio.low) if known or ratio.low else None,
         rollouts_high=_times(group, ratio.high),
         curve_samples=[int(samples[i]) for i in chosen],
         curve_rollouts=[_times(group, curve[i]) for i in chosen],
@@ -143,6 +144,17 @@ _NUMBERS = (
 )
 
 NOT_IDENTIFIED = "not identified: the 95 % interval of |G|² includes 0"
+
+BELOW_ZERO = "not identified: the 95 % interval of |G|² is below 0, which no square is"
+
+NO_NOISE = "not identified: tr(Σ) comes out below 0"
+
+
+def _explain_ratio(ratio: "Ratio", signal_high: float) -> str:
+    """Why a ratio is no noise scale; empty if it is."""
+    if ratio.estimate is None:
+        return BELOW_ZERO if signal_high < 0 else NOT_IDENTIFIED
+    return "" if ratio.estimate > 0 else NO_NOISE
 
 
 def _is_measured(event: Iteration) -> bool:

@@ -46,7 +46,8 @@ def find_effects(
       reference: the batch that the configured rate belongs to.
     """
     effects = [
-        *_compare_rules(settings, cells, reference),
+        # Compared runs that were tuned have neither rule's own rate.
+        *([] if tuning.arms else _compare_rules(settings, cells, reference)),
         *(
             effect
             for name, setting in settings.items()
@@ -74,7 +75,8 @@ def _compare_trials(
             effects.append(_compare_rates("unmoved", arm, kept, moved, reference))
         best = next(rate for rate in arm.rates if rate.multiple == arm.multiple)
         same = next((r for r in arm.rates if math.isclose(r.multiple, home.multiple or 0)), None)
-        if same:
+        # A best that lies beyond the trials, or that a score chose, is no rate to carry over.
+        if same and not (home.on_edge or home.by_score):
             effects.append(_compare_rates("reference", arm, same, best, reference))
     return effects
 

@@ -1,6 +1,7 @@
 """Gradients by batch: how often they are clipped, and how far an update moves the weights."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,10 @@ from jax_rl.study.summary import Arm, Cell
 
 @dataclasses.dataclass(frozen=True)
 class GradientResult:
-    """Means over the updates up to the crossing, then over the runs of one arm."""
+    """Means over the updates up to the crossing, then over the runs of one arm.
+
+    An update without finite gradients is left out; NaN where that leaves none.
+    """
 
     setting: str
     batch: int
@@ -48,7 +52,8 @@ def _summarise_arm(
 ) -> GradientResult:
     def mean(field: str) -> float:
         # Iterations of a run have equally many updates, so that means of means are means.
-        return float(np.mean([np.mean([getattr(e, field) for e in part]) for _, part in members]))
+        means = [_mean([getattr(e, field) for e in part]) for _, part in members]
+        return _mean(means)
 
     config = members[0][0].start.config
     updates = int(config["batch"]["updates"])
@@ -62,3 +67,9 @@ def _summarise_arm(
         update_norm=mean("update_norm"),
         update_per_sample=mean("update_norm") * updates / arm.batch,
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of the finite ones: the last update of a run that diverged has none."""
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.mean(known)) if known else math.nan

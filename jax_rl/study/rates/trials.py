@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_rl.records import FILE_NAME, End, RunRecord, read_events
-from jax_rl.study.cells import make_cell
+from jax_rl.study.cells import DIVERGED, make_cell
 
 FOLDER = "trials"
 """Where the runs of trials are, beside cells/."""
@@ -47,7 +47,7 @@ class TrialResult:
     learning_rate: float
     crossing: float | None  # samples to target; None: not reached
     samples: int  # generated
-    final_score: float  # of the isotonic fit; 0 for a run that diverged
+    final_score: float | None  # of the isotonic fit; None for a run that diverged
     training_seconds: float
     elapsed_seconds: float
 
@@ -71,12 +71,12 @@ def read_trial(run: RunRecord) -> TrialResult:
       UserError: the start score is at or above the target.
     """
     cell = make_cell(run, "", 0)
-    diverged = run.end is not None and run.end.reason == "not_finite"
+    diverged = cell.ended == DIVERGED
     return TrialResult(
         learning_rate=run.start.learning_rate,
         crossing=cell.crossing.samples if cell.crossing else None,
         samples=cell.samples,
-        final_score=cell.curve_fit[-1] if cell.curve_fit and not diverged else 0.0,
+        final_score=cell.curve_fit[-1] if cell.curve_fit and not diverged else None,
         training_seconds=cell.training_seconds,
         elapsed_seconds=cell.elapsed_seconds,
     )

@@ -37,7 +37,7 @@ class TriedRate:
     crossed: int  # of them
     samples_to_target: float | None  # geometric mean; None where a trial did not cross
     samples_at_least: float | None  # the same with such trials at their bound; None if all crossed
-    final_score: float  # mean over trials
+    final_score: float | None  # mean over trials; None where one diverged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +100,18 @@ def choose_rate(rates: Sequence[TriedRate]) -> TriedRate:
     """The multiple with the smallest geometric mean of samples to target.
 
     Only multiples whose trials all crossed are looked at; where there is none, the one with the
-    highest mean final score is taken. Of equals, the one nearest to the rule's rate.
+    highest mean final score is taken, one with a trial that diverged last of all. Of equals, the
+    one nearest to the rule's rate.
     """
     crossed = [rate for rate in rates if rate.samples_to_target is not None]
     if crossed:
         return min(crossed, key=lambda r: (r.samples_to_target, abs(math.log(r.multiple))))
-    return min(rates, key=lambda r: (-r.final_score, abs(math.log(r.multiple))))
+
+    def rank(rate: TriedRate) -> tuple[float, float]:
+        score = -math.inf if rate.final_score is None else rate.final_score
+        return -score, abs(math.log(rate.multiple))
+
+    return min(rates, key=rank)
 
 
 def tune_arm(
@@ -152,17 +158,19 @@ def read_tuning(directory: Path, study: Mapping[str, Any], cells: Sequence[Cell]
     only = order[0]
     planned = [Planned.from_entry(entry) for entry in study["order"]]
     keys = {(p.setting, p.batch) for p in planned} if plan.multiples else set()
-    arms = []
+    arms, finished = [], 0
     for name, batch in sorted(keys, key=lambda key: (order.index(key[0] or only), key[1])):
         results = read_results(directory, name, batch, plan)
-        arms.append(dataclasses.replace(tune_arm(name, batch, plan, results), setting=name or only))
+        arm = tune_arm(name, batch, plan, results)
+        arms.append(dataclasses.replace(arm, setting=name or only))
+        finished += len(list_trials(name, batch, plan, results)) - arm.missing
     samples = sum(arm.samples for arm in arms)
     elapsed = sum(arm.elapsed_seconds for arm in arms)
     return Tuning(
         multiples=list(plan.multiples),
         seeds=list(plan.seeds) if plan.multiples else [],
         arms=arms,
-        trials=sum(len(rate.seeds) for arm in arms for rate in arm.rates),
+        trials=finished,
         samples=samples,
         training_seconds=sum(arm.training_seconds for arm in arms),
         elapsed_seconds=elapsed,
@@ -219,6 +227,8 @@ def _summarise_rate(multiple: float, seeds: list[int], results: Sequence[TrialRe
     crossed = sum(result.crossing is not None for result in results)
     # A run that diverged before its first iteration ended generated nothing: at least 1 sample.
     mean = geometric_mean([r.crossing or max(1, r.samples) for r in results])
+    scores = [result.final_score for result in results]
+    known = [score for score in scores if score is not None]
     return TriedRate(
         multiple=multiple,
         learning_rate=results[0].learning_rate,
@@ -226,7 +236,7 @@ def _summarise_rate(multiple: float, seeds: list[int], results: Sequence[TrialRe
         crossed=crossed,
         samples_to_target=mean if crossed == len(results) else None,
         samples_at_least=None if crossed == len(results) else mean,
-        final_score=sum(result.final_score for result in results) / len(results),
+        final_score=sum(known) / len(known) if len(known) == len(scores) else None,
     )
 
 

@@ -6,7 +6,7 @@ are compared over the part of training that counts for them.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from jax_rl.costs.chips import find_by_kind, load_chips
 from jax_rl.records import UNCOUNTED_PHASES, Iteration, RunRecord, Start
 from jax_rl.study.batches import arm_of
 from jax_rl.study.cells import sum_phases
-from jax_rl.study.comparable import check_comparable
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.summary import Arm, Cell
 from jax_rl.study.use.memory import MemoryUse, read_memory
@@ -96,6 +95,7 @@ def study_time_use(
     *,
     reference: Arm,
     peaks: DevicePeaks | None = None,
+    list_obstacles: Callable[..., Sequence[str]] = lambda *arms: (),
 ) -> TimeUse:
     """Where the time of every arm goes.
 
@@ -104,17 +104,22 @@ def study_time_use(
       runs: records by the name of the cell.
       reference: arm that throughput is split against.
       peaks: of one device; left out, those that the first record or the list of chips has.
+      list_obstacles: gives the reasons why the seconds of some arms are not compared; throughput
+        is then not split either.
     """
     if peaks is None and cells:
         peaks = find_peaks(runs[cells[0].name].start)
     by_arm: dict[Arm, list[Cell]] = {}
     for cell in cells:
         by_arm.setdefault(arm_of(cell), []).append(cell)
+    others = {
+        arm: [] if list_obstacles(arm, reference) else by_arm.get(reference, []) for arm in by_arm
+    }
     arms = [
-        _describe_arm(arm, mine, runs, by_arm.get(reference, []), reference, peaks)
+        _describe_arm(arm, mine, runs, others[arm], reference, peaks)
         for arm, mine in by_arm.items()
     ]
-    return TimeUse(arms, peaks, check_comparable({c.name: runs[c.name] for c in cells}))
+    return TimeUse(arms, peaks, list(list_obstacles(*by_arm)))
 
 
 def find_peaks(start: Start) -> DevicePeaks | None:
