@@ -79,6 +79,7 @@ def answer(
     fit, results, reference = material.fit, material.results, material.reference
     fits = [fit_setting(fit, name, tuned=material.tuned) for name in _list_settings(material)]
     splits = _read_splits(material)
+    cells = [cell for arm in fit.censored for cell in fit.cells_of(arm)]  # as arms are shown
     return Answers(
         settings=dict(material.settings),
         certainty=_describe_certainty(material, verdicts, noise),
@@ -86,7 +87,7 @@ def answer(
         rate_effects=find_effects(
             material.tuning, material.settings, material.usable, reference=reference.batch
         ),
-        gradients=summarise_gradients(material.usable, material.runs),
+        gradients=summarise_gradients(cells, material.runs),
         choices=[
             choose_batches(
                 fit,
@@ -109,7 +110,7 @@ def answer(
             splits=splits,
         ),
         time_use=study_time_use(
-            material.usable,
+            cells,
             material.runs,
             reference=reference,
             peaks=_read_peaks(material),
