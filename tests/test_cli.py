@@ -79,12 +79,22 @@ def test_directory_is_named_after_the_configuration(calls: list[Any], tmp_path: 
     assert calls[0][1][1] == Path("runs/mine")
 
 
-def test_study_runs_and_then_reports(calls: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["study", "tiny", "--dir", "out", "--study.seeds", "5"]) == 0
+def test_study_runs_and_then_reports(
+    calls: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["study", "tiny", "--dir", str(tmp_path), "--study.seeds", "5"]
+    # A worker that finds its runs taken, and no record yet, has nothing to report.
+    assert cli.main(words) == 0
+    assert [name for name, _, _ in calls] == ["run_study"]
+    assert f"jax-rl report {tmp_path}" in capsys.readouterr().out
+    calls.clear()
+    (tmp_path / "cells" / "b00008_s0").mkdir(parents=True)
+    (tmp_path / "cells" / "b00008_s0" / "records.jsonl").touch()
+    assert cli.main(words) == 0
     assert [name for name, _, _ in calls] == ["run_study", "report_study", "print_table"]
     (_, (config, directory), _), (_, (reported, _), _), *_ = calls
     assert config.study.seeds == 5
-    assert directory == reported == Path("out")
+    assert directory == reported == tmp_path
     assert "report.html" in capsys.readouterr().out
 
 

@@ -137,7 +137,7 @@ def test_what_cannot_be_probed_is_refused(trained: Path, tmp_path: Path) -> None
         probe(trained, prompts=3)
     with pytest.raises(UserError, match=r"is not the directory of a run"):
         probe(tmp_path)
-    with pytest.raises(UserError, match=r"^tiny is no directory"):
+    with pytest.raises(UserError, match="tiny is no directory"):
         probe("tiny")
     with pytest.raises(UserError, match=r"run\.devices = 64"):
         probe(trained, devices=64)

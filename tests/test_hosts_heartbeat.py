@@ -8,6 +8,7 @@ from host_processes import run_processes
 HOST = socket.gethostname()
 
 
+@pytest.mark.slow
 def test_a_late_process_is_named_with_what_it_is_at():
     script = """
 with open_channel(late_after=1.0) as channel:

@@ -49,6 +49,8 @@ def build(setting: str = "replicated", *, censored: tuple[int, ...] = ()) -> lis
             ),
             setting=setting,
             curve_samples=GRID,
+            curve_training_seconds=[n * (batch + 60) / (900 * batch) for n in GRID],
+            curve_elapsed_seconds=[2 * n * (batch + 60) / (900 * batch) for n in GRID],
             curve_scores=scores,
         )
         for seed in range(3)

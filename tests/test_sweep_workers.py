@@ -67,6 +67,7 @@ def finish(workers: list[subprocess.Popen[str]]) -> list[str]:
     return [out for out, _ in texts]
 
 
+@pytest.mark.slow
 def test_two_processes_make_each_run_once(tmp_path: Path) -> None:
     study = {"study": {"trials": (0.5, 1.0, 2.0), "trial_seeds": 2, "seeds": 5}}
     config = change(STUDY, **study)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 from study_records import make_config, write_study
-from test_study_transfer import point, table
+from test_study_decisions_transfer import point, table
 
 from jax_rl.config_checks import validate
 from jax_rl.config_file import load_config

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from jax_rl.records import PHASES, UNCOUNTED_PHASES
 from jax_rl.report import axes as shared
 from jax_rl.report import marks, text
+from jax_rl.study.batches import measure_cell
 from jax_rl.study.summary import BatchResult, Cell, Comparison, Interval, StudySummary
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def draw_samples_to_target(summary: StudySummary) -> "Figure":
     figure, axes = _make_figure(4.2, "How many samples does each batch need?")
     shared.set_batch_axis(axes, summary)
     points = [
-        (cell, cell.crossing.samples if cell.crossing is not None else float(cell.samples))
+        (cell, measure_cell(cell)["samples"])  # of a censored run its bound
         for result in summary.batches
         for cell in text.cells_of(summary, result)
     ]
