@@ -1,5 +1,6 @@
 """Values of a configuration that are out of range, or do not fit each other."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -109,8 +110,7 @@ def validate(config: Config, *, study: bool = False) -> None:
     if study:
         check_study(config, batches)
     whole = resize_batch(config.batch, config.batch.size)
-    _check_batch(whole)
-    for batch in cut_batches(config, batches) if study else (whole,):
+    for batch in itertools.chain([whole], cut_batches(config, batches) if study else ()):
         _check_batch(batch)
     if study and config.measure.noise_scale:
         _check_some_units(config, batches)

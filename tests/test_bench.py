@@ -1,32 +1,23 @@
 """One tiny workload through every case of the benchmark."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import jax
 import pytest
+from script_files import load_script
 
 from jax_rl.config import ModelConfig
 from jax_rl.mesh.layout_file import load_layout
 from jax_rl.resources import find_layout
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "bench.py"
 UNITS = {"S1": "tokens/s", "S8": "tokens/s", "L1": "sequences/s", "E1": "samples/s"}
 ROWS, RESPONSE = 16, 3
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jax_rl_bench", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("bench")
 
 
 @pytest.mark.parametrize(

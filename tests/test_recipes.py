@@ -1,15 +1,14 @@
 """Recipes of configs/: they load, fit on paper, lie on the machines they name, and run tiny."""
 
 import dataclasses
-import importlib.util
 import json
 import math
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from script_files import load_script
 from trainer_runs import change
 
 import jax_rl
@@ -40,13 +39,7 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recipes", CHECKOUT / "scripts" / "recipes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("recipes")
 
 
 def test_the_script_knows_every_recipe(script: ModuleType) -> None:

@@ -137,8 +137,7 @@ def test_published_peaks_belong_to_the_dtype_and_measured_ones_come_first() -> N
     assert peaks is not None
     assert peaks.source == "published for h200"
     assert peaks.flops > 5e14
-    host = {"peaks": {"flops": 1.0, "memory_bandwidth": 2.0}}
-    measured = find_peaks(dataclasses.replace(start, host=host))
+    measured = find_peaks(start, {"flops": 1.0, "memory_bandwidth": 2.0})
     assert measured is not None
     assert (measured.flops, measured.memory_bandwidth) == (1.0, 2.0)
     assert find_peaks(make_start(config, 64, 0)) is None

@@ -6,7 +6,7 @@ from trainer_runs import alone
 
 from jax_rl.records import Validation
 from jax_rl.study.cells import Planned
-from jax_rl.sweep import stop as module
+from jax_rl.study.comparable import name_machine
 from jax_rl.sweep.stop import find_limit, limit_seconds, stop_without_chance
 
 
@@ -59,5 +59,5 @@ def test_limit_is_read_from_the_cells_of_one_kind_of_device(tmp_path):
     def find(machine):
         return find_limit(tmp_path, order, machine=machine, factor=2.0)
 
-    assert find(module._name_machine("cpu", {"cores": 2})) == pytest.approx(2 * 4096 / 80)
-    assert find(module._name_machine("cpu", {"cores": 64})) is None
+    assert find(name_machine("cpu", "cpu", {"cores": 2})) == pytest.approx(2 * 4096 / 80)
+    assert find(name_machine("cpu", "cpu", {"cpu": "EPYC", "cores": 64})) is None

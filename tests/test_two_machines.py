@@ -1,12 +1,11 @@
 """The script that predicts one machine from another: its comparison, and how it holds cores."""
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_files import load_script
 from study_records import make_config, write_study
 from test_study_decisions_transfer import point, table
 
@@ -14,18 +13,10 @@ from jax_rl.config_checks import validate
 from jax_rl.config_file import load_config
 from jax_rl.throughput import write_throughput
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "two_machines.py"
-
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("two_machines", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("two_machines")
 
 
 def test_the_study_is_a_valid_one(script: ModuleType, tmp_path: Path) -> None:

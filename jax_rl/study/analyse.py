@@ -10,7 +10,7 @@ from typing import Any
 
 from jax_rl.study.answers import NO_WISHES, Wishes, answer
 from jax_rl.study.batches import MEASURES
-from jax_rl.study.clocks import add_difference, agree
+from jax_rl.study.clocks import CLOCKS, add_difference, agree
 from jax_rl.study.comparable import went_in_turn
 from jax_rl.study.crossing import TAIL_POINTS, TAIL_RATIO, fit_isotonic
 from jax_rl.study.layouts import (
@@ -121,7 +121,7 @@ def _decide_both(material: Material, names: Names) -> tuple[Verdict, Verdict]:
             context=context,
             untuned=material.untuned,
         )
-        for clock in ("training", "elapsed")
+        for clock in CLOCKS
     )
     return (
         add_difference(training, elapsed, names),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jax_rl.study.batches import arm_of
 from jax_rl.study.certainty.describe import Certainty, describe_certainty
+from jax_rl.study.clocks import CLOCKS
 from jax_rl.study.curves.fits import SettingFits, fit_setting
 from jax_rl.study.curves.scores import ScoreFit, fit_scores
 from jax_rl.study.decisions.choices import Choices, choose_batches
@@ -22,10 +23,8 @@ from jax_rl.study.rates.gradients import GradientResult, summarise_gradients
 from jax_rl.study.rates.tuning import Tuning
 from jax_rl.study.settings import Setting
 from jax_rl.study.summary import Verdict
-from jax_rl.study.use.time import DevicePeaks, TimeUse, study_time_use
+from jax_rl.study.use.time import TimeUse, study_time_use
 from jax_rl.throughput import read_throughput
-
-CLOCKS = ("training", "elapsed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +112,7 @@ def answer(
             cells,
             material.runs,
             reference=reference,
-            peaks=_read_peaks(material),
+            measured=material.study.get("peaks"),
             list_obstacles=fit.list_obstacles,
         ),
         costs=[
@@ -190,18 +189,6 @@ def _summarise_noise(
         turning_point=turning,
         turning_reason=first[0].reason if first else "no run of its setting is finished",
         splits=splits,
-    )
-
-
-def _read_peaks(material: Material) -> DevicePeaks | None:
-    """Those that the study measured before its first run."""
-    found = material.study.get("peaks")
-    if not found:
-        return None
-    return DevicePeaks(
-        flops=float(found["flops"]),
-        memory_bandwidth=float(found["memory_bandwidth"]),
-        source="measured on the devices of the study",
     )
 
 

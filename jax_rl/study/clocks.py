@@ -5,6 +5,9 @@ import dataclasses
 from jax_rl.study.names import Names
 from jax_rl.study.summary import Arm, Verdict
 
+CLOCKS = ("training", "elapsed")
+"""Every verdict is made under both, and so is all that follows from it."""
+
 
 def agree(verdict: Verdict, other: Verdict) -> bool:
     """Whether two verdicts say the same: of the fastest, of its rivals, and of every arm."""

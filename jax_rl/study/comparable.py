@@ -15,8 +15,6 @@ from jax_rl.records import RunRecord, Start
 BUSY_SHARE = 0.5
 """Load by others, as a share of the cores, from which on a machine was not the run's own."""
 
-KINDS = "on different kinds of device"
-
 COMPILERS = ("jax", "jaxlib", "libtpu")
 """Packages whose version changes what programs do."""
 
@@ -34,30 +32,47 @@ def check_comparable(runs: Mapping[str, RunRecord]) -> list[str]:
     Args:
       runs: by name.
     """
-    questions: list[tuple[str, Callable[[Start], str]]] = [
-        (KINDS, _describe_kind),
-        ("run with different versions", _describe_versions),
-        ("run with different flags", _describe_flags),
+    return [*check_kinds(runs), *check_conditions(runs)]
+
+
+def check_kinds(runs: Mapping[str, RunRecord]) -> list[str]:
+    """The reason that lies in what these runs were on; empty if it is one kind."""
+    return _tell_apart("on different kinds of device", runs, describe_kind)
+
+
+def check_conditions(runs: Mapping[str, RunRecord]) -> list[str]:
+    """The reasons that lie in how these runs were made: versions, flags, other work."""
+    return [
+        *_tell_apart("run with different versions", runs, _describe_versions),
+        *_tell_apart("run with different flags", runs, _describe_flags),
+        *_check_load(runs),
     ]
-    reasons = []
-    for what, describe in questions:
-        groups: dict[str, list[str]] = {}
-        for name, run in runs.items():
-            for start in run.starts:
-                groups.setdefault(describe(start), []).append(name)
-        groups.pop("", None)
-        if len(groups) > 1:
-            each = "; ".join(f"{key} in {_shorten(names)}" for key, names in groups.items())
-            reasons.append(f"{what}: {each}")
+
+
+def _tell_apart(
+    what: str, runs: Mapping[str, RunRecord], describe: Callable[[Start], str]
+) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        for start in run.starts:
+            groups.setdefault(describe(start), []).append(name)
+    groups.pop("", None)
+    if len(groups) < 2:
+        return []
+    each = "; ".join(f"{key} in {_shorten(names)}" for key, names in groups.items())
+    return [f"{what}: {each}"]
+
+
+def _check_load(runs: Mapping[str, RunRecord]) -> list[str]:
     busy = {name: load for name, run in runs.items() if (load := find_foreign_load(run))}
-    if busy:
-        worst = max(busy, key=lambda name: busy[name])
-        reasons.append(
-            f"not alone on the machine: the load average of {_shorten(list(busy))} was more than"
-            f" {BUSY_SHARE:.0%} of the cores above what a run causes itself"
-            f" ({busy[worst]:.1f} in {worst})"
-        )
-    return reasons
+    if not busy:
+        return []
+    worst = max(busy, key=lambda name: busy[name])
+    return [
+        f"not alone on the machine: the load average of {_shorten(list(busy))} was more than"
+        f" {BUSY_SHARE:.0%} of the cores above what a run causes itself"
+        f" ({busy[worst]:.1f} in {worst})"
+    ]
 
 
 def find_foreign_load(run: RunRecord) -> float:
@@ -109,13 +124,16 @@ def went_in_turn(runs: Iterable[RunRecord]) -> bool:
     return True
 
 
-def _describe_kind(start: Start) -> str:
+def describe_kind(start: Start) -> str:
+    """The kind of a run's devices; empty where its record does not tell."""
+    return name_machine(start.device_kind, start.platform, start.host)
+
+
+def name_machine(device_kind: str, platform: str, host: Mapping[str, Any]) -> str:
     """Every CPU calls itself `cpu`, so that the host's processor has to tell them apart."""
-    kind = f"{start.device_kind} ({start.platform})" if start.device_kind else ""
-    host: Mapping[str, Any] = start.host
-    if start.platform == "cpu" and host.get("cpu"):
+    if platform == "cpu" and host.get("cpu"):
         return f"{host['cpu']}, {host.get('cores', '?')} cores"
-    return kind
+    return f"{device_kind} ({platform})" if device_kind else ""
 
 
 def _describe_versions(start: Start) -> str:

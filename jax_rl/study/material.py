@@ -16,7 +16,7 @@ from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME, RunRecord, read_run
 from jax_rl.study.batches import StudyFit, fit_study, name_kind, summarise_arm
 from jax_rl.study.cells import Planned, changed_hardware, make_cell
-from jax_rl.study.comparable import KINDS, check_comparable
+from jax_rl.study.comparable import check_comparable, check_conditions, check_kinds
 from jax_rl.study.names import Names
 from jax_rl.study.notes import check_same_experiment
 from jax_rl.study.rates.tuning import Tuning, read_tuning
@@ -159,12 +159,11 @@ def _list_obstacles(usable: list[Cell], runs: Mapping[str, RunRecord]) -> list[s
 
     The name of a CPU tells nothing of its kind: different ones stop the whole study.
     """
-    reasons = check_comparable({cell.name: runs[cell.name] for cell in usable})
+    compared = {cell.name: runs[cell.name] for cell in usable}
     if len({name_kind(cell.device) for cell in usable}) == 1:
-        return reasons
-    on_cpus = {c.name: runs[c.name] for c in usable if runs[c.name].start.platform == "cpu"}
-    kinds = [reason for reason in check_comparable(on_cpus) if reason.startswith(KINDS)]
-    return [*kinds, *(reason for reason in reasons if not reason.startswith(KINDS))]
+        return check_comparable(compared)
+    on_cpus = {name: run for name, run in compared.items() if run.start.platform == "cpu"}
+    return [*check_kinds(on_cpus), *check_conditions(compared)]
 
 
 def _is_usable(cell: Cell, run: RunRecord) -> bool:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from jax_rl.hosts.channel import Channel
 from jax_rl.records import Validation, read_run
 from jax_rl.study.cells import Planned, make_cell
+from jax_rl.study.comparable import describe_kind, name_machine
 from jax_rl.study.crossing import check_start_score, fit_isotonic, should_stop
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.rates.trials import is_finished
@@ -78,7 +78,7 @@ def find_limit(
         if not is_finished(place):
             continue
         run = read_run(place)
-        if _name_machine(run.start.device_kind, run.start.host) == machine:
+        if describe_kind(run.start) == machine:
             crossing = make_cell(run, planned.name, 0).crossing
             arm = times.setdefault((planned.setting, planned.batch), [])
             arm.append(crossing.training_seconds if crossing else None)
@@ -87,9 +87,6 @@ def find_limit(
 
 
 def describe_machine() -> str:
-    """Kind of this process's devices and processor: every CPU calls itself `cpu`."""
-    return _name_machine(jax.devices()[0].device_kind, describe_host())
-
-
-def _name_machine(device_kind: str, host: Mapping[str, Any]) -> str:
-    return f"{device_kind}, {host.get('cpu', '')}, {host.get('cores', '')} cores"
+    """The kind of this process's devices, as `describe_kind` tells it of a record's."""
+    device = jax.devices()[0]
+    return name_machine(device.device_kind, device.platform, describe_host())

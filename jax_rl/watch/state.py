@@ -10,6 +10,7 @@ from typing import Literal
 from jax_rl.errors import UserError
 from jax_rl.records import FILE_NAME
 from jax_rl.study.cells import Planned
+from jax_rl.study.rates.trials import FOLDER
 from jax_rl.watch.progress import Progress, Tail, advance
 
 STUDY_FILE = "study.json"
@@ -94,7 +95,7 @@ class Watcher:
         if not self._planned:
             return Snapshot(self._name, (self._look_at(self._directory, None),))
         cells = self._directory / "cells"
-        trials = sorted(path.parent for path in self._directory.glob(f"trials/*/{FILE_NAME}"))
+        trials = sorted(path.parent for path in self._directory.glob(f"{FOLDER}/*/{FILE_NAME}"))
         return Snapshot(
             self._name,
             tuple(self._look_at(cells / planned.name, planned) for planned in self._planned),

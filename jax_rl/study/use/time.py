@@ -94,7 +94,7 @@ def study_time_use(
     runs: Mapping[str, RunRecord],
     *,
     reference: Arm,
-    peaks: DevicePeaks | None = None,
+    measured: Mapping[str, float] | None = None,
     list_obstacles: Callable[..., Sequence[str]] = lambda *arms: (),
 ) -> TimeUse:
     """Where the time of every arm goes.
@@ -103,12 +103,11 @@ def study_time_use(
       cells: finished runs, in the order in which arms are to be shown.
       runs: records by the name of the cell.
       reference: arm that throughput is split against.
-      peaks: of one device; left out, those that the first record or the list of chips has.
+      measured: peaks of one device, "flops" and "memory_bandwidth"; left out, published ones.
       list_obstacles: gives the reasons why the seconds of some arms are not compared; throughput
         is then not split either.
     """
-    if peaks is None and cells:
-        peaks = find_peaks(runs[cells[0].name].start)
+    peaks = find_peaks(runs[cells[0].name].start, measured) if cells else None
     by_arm: dict[Arm, list[Cell]] = {}
     for cell in cells:
         by_arm.setdefault(arm_of(cell), []).append(cell)
@@ -122,10 +121,9 @@ def study_time_use(
     return TimeUse(arms, peaks, list(list_obstacles(*by_arm)))
 
 
-def find_peaks(start: Start) -> DevicePeaks | None:
-    """The peaks that a record holds as measured, else the published ones of its device, if any."""
-    measured = start.host.get("peaks")
-    if isinstance(measured, Mapping):
+def find_peaks(start: Start, measured: Mapping[str, float] | None = None) -> DevicePeaks | None:
+    """The peaks that a study has measured, else the published ones of a run's device, if any."""
+    if measured:
         return DevicePeaks(
             flops=float(measured["flops"]),
             memory_bandwidth=float(measured["memory_bandwidth"]),
