@@ -296,3 +296,21 @@ def test_a_collapse_after_the_crossing_is_no_noise():
     squares = sum((score - sum(pooled) / 4) ** 2 for score in pooled)
     censored = dataclasses.replace(cell, crossing=None)
     assert estimate_noise([censored]) == pytest.approx(math.sqrt(squares / 3))
+
+
+def test_every_run_has_the_updates_of_its_setting(tmp_path):
+    """The study's own may be others, where study.updates names a single value."""
+    config = make_config()
+    config["batch"]["updates"] = 4
+    write_study(tmp_path, RUNS, config=config)
+    path = tmp_path / "study.json"
+    study = json.loads(path.read_text())
+    study["config"]["batch"]["updates"] = 1
+    setting = {"layout": "replicated", "rule": "sqrt", "growth": "prompts", "devices": "fixed"}
+    study["settings"] = {"replicated": setting | {"updates": 4}}
+    path.write_text(json.dumps(study))
+    assert analyse(tmp_path).cells[0].setting == "replicated"
+    study["settings"] = {"replicated": setting | {"updates": 2}}
+    path.write_text(json.dumps(study))
+    with pytest.raises(UserError, match=r"ran with batch.updates = 4, the study has 2"):
+        analyse(tmp_path)

@@ -78,26 +78,28 @@ def check_same_experiment(
                     f" {expected[table]!r} in cells/{first}: two layouts of one name; move one of"
                     " the runs away and continue the study"
                 )
-    varied = _VARIED | _list_varied(settings)
-    for name, run in runs.items():
+    varied, only = _VARIED | _list_varied(settings), next(iter(settings))
+    for plan in planned:
+        if plan.name not in runs:
+            continue
+        moved = {("batch", "updates"): settings[plan.setting or only].updates}
         for table in _SHARED:
-            for key, value in config[table].items():
-                found = run.start.config.get(table, {}).get(key)
+            for key, common in config[table].items():
+                value = moved.get((table, key), common)
+                found = runs[plan.name].start.config.get(table, {}).get(key)
                 if found != value and (table, key) not in varied:
                     raise UserError(
-                        f"cells/{name}: ran with {table}.{key} = {found!r}, the study has"
+                        f"cells/{plan.name}: ran with {table}.{key} = {found!r}, the study has"
                         f" {value!r}; runs of different experiments cannot be compared: move the"
                         " run away and continue the study"
                     )
 
 
 def _list_varied(settings: Mapping[str, Setting]) -> set[tuple[str, str]]:
-    """What the settings of a study move besides."""
+    """What the settings of a study move besides, each in its own way."""
     varied = set()
     if any(one.growth != "prompts" for one in settings.values()):
         varied.add(("batch", "group"))
-    if len({one.updates for one in settings.values()}) > 1:
-        varied.add(("batch", "updates"))
     if any(one.rule == "adam" for one in settings.values()):
         varied |= {("optimizer", name) for name in ("b1", "b2", "epsilon")}
     return varied
