@@ -119,8 +119,9 @@ def compare(first: Path, second: Path, bench: Path) -> list[Row]:
     # Imported here: the commands above must not inherit JAX's threads.
     from jax_rl.records import read_run
     from jax_rl.study.analyse import analyse
-    from jax_rl.study.batches import arm_of, fit_study
+    from jax_rl.study.batches import fit_study
     from jax_rl.study.decisions.transfer import transfer_study
+    from jax_rl.study.summary import arm_of
     from jax_rl.throughput import read_throughput
 
     here, there = analyse(first), analyse(second)

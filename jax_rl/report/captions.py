@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from jax_rl.report import text
-from jax_rl.study.summary import Arm, BatchResult, StudySummary
+from jax_rl.study.summary import BatchResult, StudySummary, arm_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,6 @@ def describe_figure(summary: StudySummary, name: str) -> str:
         ),
     }[name.removeprefix("settings_")]
     values = "; ".join(
-        f"batch {text.format_arm(summary, Arm(r.setting, r.batch))}: {describe(r)}"
-        for r in summary.batches
+        f"batch {text.format_arm(summary, arm_of(r))}: {describe(r)}" for r in summary.batches
     )
     return f"Chart: {CAPTIONS[name].heading.lower()}. {values}."

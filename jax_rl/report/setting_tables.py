@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jax_rl.report import text
 from jax_rl.report.views import find_result, list_batches, name_settings
-from jax_rl.study.summary import Arm, BatchResult, StudySummary, Verdict
+from jax_rl.study.summary import Arm, BatchResult, StudySummary, Verdict, arm_of
 from jax_rl.study.words import time_ratio
 
 FADED = 4.0
@@ -49,9 +49,7 @@ def heat_rows(
     header = _make_header(summary)
     if verdict.fastest is None:
         return header, []
-    ratios = {
-        Arm(c.setting, c.batch): time_ratio(c, verdict.clock) for c in verdict.against_fastest
-    }
+    ratios = {arm_of(c): time_ratio(c, verdict.clock) for c in verdict.against_fastest}
     best = Arm(verdict.setting or "", verdict.fastest)
 
     def show(arm: Arm) -> HeatCell:

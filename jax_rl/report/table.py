@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jax_rl.report import setting_tables, text
 from jax_rl.report.views import describe_rule, has_several, list_views, name_settings
 from jax_rl.study.clocks import name_the_same
-from jax_rl.study.summary import Arm, BatchResult, Comparison, StudySummary, Verdict
+from jax_rl.study.summary import Arm, BatchResult, Comparison, StudySummary, Verdict, arm_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -95,7 +95,7 @@ def ratio_rows(
             comparison.training_time,
             comparison.elapsed_time,
         )
-        mine = text.format_arm(summary, Arm(result.setting, result.batch))
+        mine = text.format_arm(summary, arm_of(result))
         rows.append((mine, other or against.setting, [text.format_interval(r) for r in ratios]))
     return rows
 

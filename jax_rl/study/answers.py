@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from jax_rl.study.batches import arm_of
 from jax_rl.study.certainty.describe import Certainty, describe_certainty
 from jax_rl.study.clocks import CLOCKS
 from jax_rl.study.curves.fits import SettingFits, fit_setting
@@ -22,7 +21,7 @@ from jax_rl.study.rates.effects import RateEffect, find_effects
 from jax_rl.study.rates.gradients import GradientResult, summarise_gradients
 from jax_rl.study.rates.tuning import Tuning
 from jax_rl.study.settings import Setting
-from jax_rl.study.summary import Verdict
+from jax_rl.study.summary import Verdict, arm_of
 from jax_rl.study.use.time import TimeUse, study_time_use
 from jax_rl.throughput import read_throughput
 

@@ -22,7 +22,7 @@ from jax_rl.study.intervals import (
     geometric_mean,
     make_interval,
 )
-from jax_rl.study.summary import Arm, BatchResult, Cell, Comparison, Interval
+from jax_rl.study.summary import Arm, BatchResult, Cell, Comparison, Interval, arm_of
 
 MEASURES = ("samples", "throughput", "training_time", "elapsed_time")
 """What arms are compared by; all to the crossing, or to the last score of a censored run."""
@@ -141,11 +141,6 @@ def count_devices(cells: Sequence[Cell]) -> float:
     if len(counts) == 1 or min(counts, default=0) < 1:
         return min(counts, default=0)
     return geometric_mean([cell.device_count for cell in cells])
-
-
-def arm_of(item: Cell | BatchResult) -> Arm:
-    """The arm that a run belongs to, or that a result is of."""
-    return Arm(item.setting, item.batch)
 
 
 def fit_study(

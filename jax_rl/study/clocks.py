@@ -3,7 +3,7 @@
 import dataclasses
 
 from jax_rl.study.names import Names
-from jax_rl.study.summary import Arm, Verdict
+from jax_rl.study.summary import Arm, Verdict, arm_of
 
 CLOCKS = ("training", "elapsed")
 """Every verdict is made under both, and so is all that follows from it."""
@@ -25,7 +25,7 @@ def name_the_same(verdict: Verdict, other: Verdict) -> bool:
 
 def _judge(verdict: Verdict) -> dict[Arm, str]:
     """What is said of each arm against the reference."""
-    return {Arm(one.setting, one.batch): one.verdict for one in verdict.against_reference}
+    return {arm_of(one): one.verdict for one in verdict.against_reference}
 
 
 def add_difference(verdict: Verdict, other: Verdict, names: Names) -> Verdict:

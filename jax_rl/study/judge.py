@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from jax_rl.study.batches import StudyFit, compare_measure
 from jax_rl.study.simultaneous import correlate_contrasts, find_critical_value
-from jax_rl.study.summary import Arm, ArmVerdict
+from jax_rl.study.summary import Arm, ArmVerdict, arm_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +50,14 @@ def leave_open(judgement: Judgement, untuned: Collection[Arm], arms: Sequence[Ar
     doubted = [arm for arm in arms if arm in untuned]
     if not doubted or judgement.fastest is None:
         return judgement
-    named = {Arm(one.setting, one.batch) for one in judgement.verdicts}
+    named = {arm_of(one) for one in judgement.verdicts}
     every = not named >= set(doubted)  # the reference is one of them
     return dataclasses.replace(
         judgement,
         near=[arm for arm in arms if arm in judgement.near or arm in doubted],
         verdicts=[
             dataclasses.replace(one, verdict="undecided")
-            if every or Arm(one.setting, one.batch) in doubted
+            if every or arm_of(one) in doubted
             else one
             for one in judgement.verdicts
         ],

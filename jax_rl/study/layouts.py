@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jax_rl.study.batches import StudyFit, arm_of, compare_arms, measure_cell
+from jax_rl.study.batches import StudyFit, compare_arms, measure_cell
 from jax_rl.study.intervals import LEVEL, make_interval
 from jax_rl.study.names import Names, join_words
 from jax_rl.study.summary import (
@@ -22,6 +22,7 @@ from jax_rl.study.summary import (
     LayoutRatio,
     SingleChoices,
     Verdict,
+    arm_of,
 )
 from jax_rl.study.words import (
     RateContext,

@@ -21,7 +21,7 @@ from jax_rl.study.names import Names
 from jax_rl.study.notes import check_same_experiment
 from jax_rl.study.rates.tuning import Tuning, read_tuning
 from jax_rl.study.settings import Setting, read_settings
-from jax_rl.study.summary import Arm, BatchResult, Cell
+from jax_rl.study.summary import Arm, BatchResult, Cell, arm_of
 
 STUDY_FILE = "study.json"
 
@@ -61,7 +61,7 @@ class Material:
     def untuned(self) -> set[Arm]:
         """Arms whose trials do not tell their best rate: it is at the edge, or none crossed."""
         return {
-            Arm(one.setting, one.batch)
+            arm_of(one)
             for one in self.tuning.arms
             if one.multiple is None or one.on_edge or one.by_score
         }

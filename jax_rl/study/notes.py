@@ -16,7 +16,7 @@ from jax_rl.study.cells import (
 )
 from jax_rl.study.names import Names
 from jax_rl.study.settings import Setting
-from jax_rl.study.summary import Arm, BatchResult, Cell
+from jax_rl.study.summary import Arm, BatchResult, Cell, arm_of
 
 FEWEST_GRID_POINTS = 5
 """A crossing before this many grid steps is read from a coarse grid."""
@@ -220,9 +220,7 @@ def _note_seeds(results: Sequence[BatchResult], names: Names) -> list[str]:
     if results and max(len(result.seeds) for result in results) == 1:
         notes.append("one seed per batch: estimates have no intervals")
     lost = [
-        f"{r.not_held} of {len(r.seeds)} at {names.show(Arm(r.setting, r.batch))}"
-        for r in results
-        if r.not_held
+        f"{r.not_held} of {len(r.seeds)} at {names.show(arm_of(r))}" for r in results if r.not_held
     ]
     if lost:
         notes.append(f"runs that fell back below the target after the crossing: {', '.join(lost)}")

@@ -6,7 +6,7 @@ exactly, per run and in the geometric means.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from jax_rl.study.answers import Answers
@@ -18,6 +18,23 @@ class Arm:
 
     setting: str
     batch: int
+
+
+class OfArm(Protocol):
+    """Whatever is of one arm: a run, a result, a verdict on it."""
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting."""
+
+    @property
+    def batch(self) -> int:
+        """Rollouts per iteration."""
+
+
+def arm_of(item: OfArm) -> Arm:
+    """The arm that a run belongs to, or that a result is of."""
+    return Arm(item.setting, item.batch)
 
 
 @dataclasses.dataclass(frozen=True)

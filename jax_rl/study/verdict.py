@@ -3,10 +3,10 @@
 import math
 from collections.abc import Collection, Sequence
 
-from jax_rl.study.batches import StudyFit, arm_of, compare_arms
+from jax_rl.study.batches import StudyFit, compare_arms
 from jax_rl.study.judge import judge_arms, leave_open
 from jax_rl.study.names import Names
-from jax_rl.study.summary import Arm, ArmVerdict, BatchResult, Verdict
+from jax_rl.study.summary import Arm, ArmVerdict, BatchResult, Verdict, arm_of
 from jax_rl.study.words import RateContext, describe_comparison, format_ends
 
 
@@ -113,14 +113,14 @@ def _describe_verdicts(
         )[:1]
     together = f", one of {len(verdicts)} that hold together" if len(verdicts) > 1 else ""
     sentences = [
-        f"95 % interval of the time of {names.show(Arm(v.setting, v.batch))} over that of"
+        f"95 % interval of the time of {names.show(arm_of(v))} over that of"
         f" {names.show(reference)}: {format_ends(v.time)}{together}."
         for v in named
     ]
     parts = [
         f"{word}: {names.join(arms)}"
         for word in ("faster", "slower", "undecided")
-        if (arms := [Arm(v.setting, v.batch) for v in verdicts if v.verdict == word])
+        if (arms := [arm_of(v) for v in verdicts if v.verdict == word])
     ]
     return [
         *sentences,

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from jax_rl.study.names import Names
-from jax_rl.study.summary import Arm, Comparison, Interval
+from jax_rl.study.summary import Arm, Comparison, Interval, arm_of
 
 SAME_TIME = "in the same time"
 
@@ -40,7 +40,7 @@ def describe_comparison(
     """
     against = names.show(Arm(comparison.against_setting, comparison.against))
     if names.several:
-        name, other = names.show(Arm(comparison.setting, comparison.batch)), f" than {against}"
+        name, other = names.show(arm_of(comparison)), f" than {against}"
     else:
         multiple = format_multiple(comparison.batch / comparison.against)
         name, other = f"{multiple} batch ({comparison.batch})", ""

@@ -10,7 +10,7 @@ from jax_rl.study.certainty.censored import CensoredRatio
 from jax_rl.study.certainty.sensitivity import Reading, Sensitivity, TargetPoint
 from jax_rl.study.certainty.spread import FEWEST_BOOTSTRAP_SEEDS, Spread
 from jax_rl.study.names import Names, join_words
-from jax_rl.study.summary import Arm
+from jax_rl.study.summary import Arm, arm_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def tabulate_readings(sensitivity: Sensitivity, names: Names) -> Table:
 
 
 def _list_verdicts(reading: Reading, word: str, names: Names) -> str:
-    arms = [Arm(v.setting, v.batch) for v in reading.verdicts if v.verdict == word]
+    arms = [arm_of(v) for v in reading.verdicts if v.verdict == word]
     return names.join(arms) or text.NOTHING
 
 
@@ -70,7 +70,7 @@ def tabulate_spread(spread: Spread, names: Names) -> Table:
         header=("arm", "runs", "residual sd"),
         rows=[
             (
-                names.show(Arm(arm.setting, arm.batch)),
+                names.show(arm_of(arm)),
                 f"{arm.runs}",
                 text.format_spread(arm.residual_sd),
             )
@@ -89,7 +89,7 @@ def tabulate_intervals(spread: Spread, names: Names) -> Table:
         header=("arm", "pooled", "its interval", "two arms alone", "its interval", "bootstrap"),
         rows=[
             (
-                names.show(Arm(choice.setting, choice.batch)),
+                names.show(arm_of(choice)),
                 *text.format_interval(choice.pooled),
                 *text.format_interval(choice.paired),
                 text.format_interval(choice.bootstrap)[1] or text.NOTHING,
@@ -109,7 +109,7 @@ def tabulate_censored(ratios: Sequence[CensoredRatio], names: Names) -> Table:
         header=("arm", "censored", "samples", "95 % interval", "time", "95 % interval", "why none"),
         rows=[
             (
-                names.show(Arm(ratio.setting, ratio.batch)),
+                names.show(arm_of(ratio)),
                 f"{ratio.censored} of {ratio.runs}",
                 *text.format_interval(ratio.samples),
                 *text.format_interval(ratio.training_time),
@@ -191,7 +191,7 @@ def draw_targets(sensitivity: Sensitivity, names: Names) -> Drawing:
 def _list_arms(sensitivity: Sensitivity, names: Names) -> list[Arm]:
     """Arms that have a time at some target, in the order of the study."""
     times = (time for point in sensitivity.targets for time in point.times)
-    arms = {Arm(time.setting, time.batch) for time in times}
+    arms = {arm_of(time) for time in times}
     return sorted(arms, key=lambda arm: (names.settings.index(arm.setting), arm.batch))
 
 

@@ -9,7 +9,7 @@ from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.report.sections.quantities import add_near, set_log_x
 from jax_rl.study.decisions.cost import ArmCost, Costs
-from jax_rl.study.summary import Arm
+from jax_rl.study.summary import arm_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +70,7 @@ def _describe(one: Costs) -> str:
 
 
 def _is_cheapest(one: Costs, arm: ArmCost) -> bool:
-    return Arm(arm.setting, arm.batch) in one.cheapest
+    return arm_of(arm) in one.cheapest
 
 
 def _show_money(money: float | None, one: Costs) -> str:

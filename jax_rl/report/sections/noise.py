@@ -11,7 +11,7 @@ from jax_rl.study.names import Names
 from jax_rl.study.noise.batches import BatchNoise, NoiseSummary, TurningPoint
 from jax_rl.study.noise.scale import Ratio
 from jax_rl.study.noise.split import CovarianceSplit, Estimated
-from jax_rl.study.summary import Arm
+from jax_rl.study.summary import arm_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def _say_scale(summary: NoiseSummary, names: Names) -> list[str]:
     low, high = min(values), max(values)
     span = _show_count(low) + (f" to {_show_count(high)}" if high > low else "")
     where = (
-        f"at {names.show(_arm_of(known[0]))}" if len(known) == 1 else f"over {len(known)} batches"
+        f"at {names.show(arm_of(known[0]))}" if len(known) == 1 else f"over {len(known)} batches"
     )
     return [
         f"The gradient noise scale is {span} rollouts {where}: an order of magnitude, not a"
@@ -149,7 +149,7 @@ def _list_row(one: BatchNoise, names: Names) -> list[str]:
         value = f"≥ {_show_count(bound)}" if bound is not None else reason
     ends = (one.rollouts_low, one.rollouts_high)
     return [
-        names.show(_arm_of(one)),
+        names.show(arm_of(one)),
         f"{run.units} × {run.unit_groups}" if run.units else text.NOTHING,
         f"{one.identified} of {len(one.seeds)}",
         value,
@@ -194,7 +194,7 @@ def _make_drawing(
         ),
         description=(
             "Noise scale in rollouts against samples for "
-            + ", ".join(names.show(_arm_of(one)) for one in batches)
+            + ", ".join(names.show(arm_of(one)) for one in batches)
         ),
         draw=lambda axes: _draw(axes, batches, point, names),
     )
@@ -212,7 +212,7 @@ def _draw(
         for samples, rollouts in _curves(one):
             axes.plot(samples, rollouts, color=color, lw=1.4)
             values += [value for value in rollouts if math.isfinite(value)]
-            labels.append((names.show(_arm_of(one)), values[-1], color))
+            labels.append((names.show(arm_of(one)), values[-1], color))
     if point is not None:
         axes.axhline(point.rollouts, color=shared.MUTED, ls="--", lw=1.4)
         values.append(point.rollouts)
@@ -233,10 +233,6 @@ def _curves(one: BatchNoise) -> list[tuple[list[int], list[float]]]:
         for run in one.runs
         if any(value is not None and value > 0 for value in run.curve_rollouts)
     ]
-
-
-def _arm_of(one: BatchNoise) -> Arm:
-    return Arm(one.setting, one.batch)
 
 
 def _show_count(value: float | None) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from jax_rl.report import text
 from jax_rl.report.section import Section
 from jax_rl.report.sections.rates_tables import (
-    arm_of_item,
     draw_trials,
     tabulate_effects,
     tabulate_gradients,
@@ -17,6 +16,7 @@ from jax_rl.study.rates.effects import RateEffect
 from jax_rl.study.rates.gradients import GradientResult
 from jax_rl.study.rates.tuning import Tuning
 from jax_rl.study.settings import Setting
+from jax_rl.study.summary import arm_of
 
 HEADLINE_FACTORS = (4, 16)
 """Multiples of the reference batch at which the words say what moving the rate does."""
@@ -83,7 +83,7 @@ def _say_tuning(tuning: Tuning, names: Names) -> list[str]:
     tried = join_words(f"×{multiple:g}" for multiple in tuning.multiples)
     more = sorted({arm.extensions for arm in tuning.arms if arm.extensions})
     extended = [
-        f"{names.join(arm_of_item(a) for a in tuning.arms if a.extensions == count)} had {count}"
+        f"{names.join(arm_of(a) for a in tuning.arms if a.extensions == count)} had {count}"
         " more beyond the edge"
         for count in more
     ]
@@ -93,14 +93,14 @@ def _say_tuning(tuning: Tuning, names: Names) -> list[str]:
         f" {_count(len(tuning.seeds), 'seed')} that no compared run uses; the compared"
         " runs have the best of them."
     ]
-    if missing := [arm_of_item(arm) for arm in tuning.arms if arm.missing]:
+    if missing := [arm_of(arm) for arm in tuning.arms if arm.missing]:
         words.append(f"The trials of {names.join(missing)} are not finished.")
-    if edge := [arm_of_item(arm) for arm in tuning.arms if arm.on_edge]:
+    if edge := [arm_of(arm) for arm in tuning.arms if arm.on_edge]:
         words.append(
             f"The best rate of {names.join(edge)} is at the edge of those tried: a better one may"
             " lie beyond it, and what is said of that batch holds for this rate alone."
         )
-    if blind := [arm_of_item(arm) for arm in tuning.arms if arm.by_score]:
+    if blind := [arm_of(arm) for arm in tuning.arms if arm.by_score]:
         words.append(
             f"At {names.join(blind)} no rate reached the target in all its trials; the one with"
             " the highest final score was taken."
@@ -150,7 +150,7 @@ def _say_reference(effects: Sequence[RateEffect], names: Names) -> list[str]:
     found = [e for e in effects if e.question == "reference" and e.samples.estimate is not None]
     if not found:
         return []
-    where = names.join(arm_of_item(effect) for effect in found)
+    where = names.join(arm_of(effect) for effect in found)
     if all(effect.learning_rate == effect.against_rate for effect in found):
         return [
             "A rate tuned at the reference alone, and moved by the rule, would have been the best"
@@ -169,7 +169,7 @@ def _say_effect(effect: RateEffect, names: Names) -> str:
     ratio = f"{estimate}×" if effect.samples.estimate is not None else "not known"
     interval = f", 95 % interval {ends}" if ends else ""
     return (
-        f"{ratio} at {names.show(arm_of_item(effect))}, {text.format_multiple(effect.factor)} the"
+        f"{ratio} at {names.show(arm_of(effect))}, {text.format_multiple(effect.factor)} the"
         f" reference (rate {text.format_rate(effect.learning_rate)} against"
         f" {text.format_rate(effect.against_rate)}{interval};"
         f" {_count(effect.pairs, 'pair')} of {effect.source})"
@@ -191,8 +191,8 @@ def _say_gradients(gradients: Sequence[GradientResult], names: Names) -> list[st
         ]
     return [
         f"Gradients were clipped in {text.format_percent(least.clipped)} of updates"
-        f" ({names.show(arm_of_item(least))}) to {text.format_percent(most.clipped)}"
-        f" ({names.show(arm_of_item(most))}); where most are, the norm of the gradient moves no"
+        f" ({names.show(arm_of(least))}) to {text.format_percent(most.clipped)}"
+        f" ({names.show(arm_of(most))}); where most are, the norm of the gradient moves no"
         " weight any more, only its direction."
     ]
 

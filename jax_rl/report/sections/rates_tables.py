@@ -10,15 +10,10 @@ from jax_rl.study.names import Names
 from jax_rl.study.rates.effects import RateEffect
 from jax_rl.study.rates.gradients import GradientResult
 from jax_rl.study.rates.tuning import ArmTuning, TriedRate, Tuning
-from jax_rl.study.summary import Arm
+from jax_rl.study.summary import arm_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def arm_of_item(item: ArmTuning | RateEffect | GradientResult) -> Arm:
-    """The arm that a result is of."""
-    return Arm(item.setting, item.batch)
 
 
 def tabulate_trials(tuning: Tuning, names: Names) -> Table:
@@ -41,7 +36,7 @@ def tabulate_trials(tuning: Tuning, names: Names) -> Table:
         header=("batch", *(f"×{m:g}" for m in multiples), "rate", "at the edge", "trial samples"),
         rows=[
             (
-                names.show(arm_of_item(arm)),
+                names.show(arm_of(arm)),
                 *(show(arm, multiple) for multiple in multiples),
                 text.NOTHING if arm.learning_rate is None else text.format_rate(arm.learning_rate),
                 "yes" if arm.on_edge else "no",
@@ -66,7 +61,7 @@ def tabulate_effects(effects: Sequence[RateEffect], names: Names) -> Table:
         header=("batch", "what", "rate", "over rate", "samples", "95 % interval", "pairs", "from"),
         rows=[
             (
-                names.show(arm_of_item(effect)),
+                names.show(arm_of(effect)),
                 asked[effect.question],
                 text.format_rate(effect.learning_rate),
                 text.format_rate(effect.against_rate),
@@ -89,7 +84,7 @@ def tabulate_gradients(gradients: Sequence[GradientResult], names: Names) -> Tab
         header=("batch", "clipped", "clipped at", "gradient", "update", "update / rollout"),
         rows=[
             (
-                names.show(arm_of_item(result)),
+                names.show(arm_of(result)),
                 text.format_percent(result.clipped),
                 text.format_number(result.max_grad_norm),
                 text.format_number(result.grad_norm),
@@ -122,9 +117,7 @@ def _make_drawing(tuning: Tuning, names: Names) -> "Callable[[Axes], None]":
         for place, arm in enumerate(arms):
             color = colormaps["plasma"](0.8 * place / max(1, len(arms) - 1))
             points = [(rate.multiple, _samples(rate)) for rate in arm.rates]
-            axes.plot(
-                *zip(*points, strict=True), color=color, lw=2, label=names.show(arm_of_item(arm))
-            )
+            axes.plot(*zip(*points, strict=True), color=color, lw=2, label=names.show(arm_of(arm)))
             for rate in arm.rates:
                 mark = "o" if rate.samples_to_target is not None else "^"
                 chosen = rate.multiple == arm.multiple

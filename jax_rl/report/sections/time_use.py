@@ -7,7 +7,7 @@ from jax_rl.records import PHASES, UNCOUNTED_PHASES
 from jax_rl.report import text
 from jax_rl.report.section import Drawing, Section, Table
 from jax_rl.study.names import join_words
-from jax_rl.study.summary import Arm, StudySummary
+from jax_rl.study.summary import Arm, StudySummary, arm_of
 from jax_rl.study.use.time import ArmTimeUse, Rates, TimeUse
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def show_time_use(summary: StudySummary, use: TimeUse) -> Section | None:
 
 
 def _name(summary: StudySummary, arm: ArmTimeUse) -> str:
-    return text.format_arm(summary, Arm(arm.setting, arm.batch))
+    return text.format_arm(summary, arm_of(arm))
 
 
 def _describe(summary: StudySummary, use: TimeUse, arms: Sequence[ArmTimeUse]) -> list[str]:

@@ -18,10 +18,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import log_ndtr
 
-from jax_rl.study.batches import arm_of, measure_cell
+from jax_rl.study.batches import measure_cell
 from jax_rl.study.cells import DIVERGED
 from jax_rl.study.intervals import Key, make_interval
-from jax_rl.study.summary import Arm, Cell, Interval
+from jax_rl.study.summary import Arm, Cell, Interval, arm_of
 
 _TOLERANCE = 1e-9  # of the gradient, with the values scaled to a residual sd near 1
 

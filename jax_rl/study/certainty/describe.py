@@ -8,7 +8,7 @@ from jax_rl.study.certainty.censored import CensoredRatio, estimate_censored
 from jax_rl.study.certainty.sensitivity import Sensitivity, describe_sensitivity
 from jax_rl.study.certainty.spread import Spread, describe_spread
 from jax_rl.study.names import Names
-from jax_rl.study.summary import Arm, Verdict
+from jax_rl.study.summary import Arm, Verdict, arm_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,9 @@ def describe_certainty(
         return None
     arm = Arm(names.settings[0], reference)
     undecided = [
-        Arm(v.setting, v.batch)
+        arm_of(v)
         for v in verdict.against_reference
-        if v.verdict == "undecided" and not {arm, Arm(v.setting, v.batch)} & set(untuned)
+        if v.verdict == "undecided" and not {arm, arm_of(v)} & set(untuned)
     ]
     return Certainty(
         clock=verdict.clock,

@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from jax_rl.study.batches import StudyFit, arm_of, fit_study
+from jax_rl.study.batches import StudyFit, fit_study
 from jax_rl.study.crossing import CROSSING_RULES, locate_crossing
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.judge import Judgement, judge_arms, leave_open
 from jax_rl.study.names import Names
-from jax_rl.study.summary import Arm, ArmVerdict, Cell, Crossing
+from jax_rl.study.summary import Arm, ArmVerdict, Cell, Crossing, arm_of
 
 TARGETS = 8
 """Targets between the start score and the best that all runs hold."""
@@ -207,9 +207,7 @@ def _read(
         arms=judgement.near,
         verdicts=judgement.verdicts,
         changed=[
-            Arm(v.setting, v.batch)
-            for v in judgement.verdicts
-            if words.get((v.setting, v.batch)) != v.verdict
+            arm_of(v) for v in judgement.verdicts if words.get((v.setting, v.batch)) != v.verdict
         ],
         same_fastest=fastest == headline.fastest,
     )

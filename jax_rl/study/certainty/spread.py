@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtr
 
-from jax_rl.study.batches import StudyFit, arm_of, compare_arms, measure_cell
+from jax_rl.study.batches import StudyFit, compare_arms, measure_cell
 from jax_rl.study.intervals import LEVEL, make_interval
 from jax_rl.study.simultaneous import find_critical_value
-from jax_rl.study.summary import Arm, Cell, Interval
+from jax_rl.study.summary import Arm, Cell, Interval, arm_of
 from jax_rl.study.words import time_ratio
 
 FEWEST_BOOTSTRAP_SEEDS = 10

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from scipy.special import stdtr
 
-from jax_rl.study.batches import StudyFit, arm_of, compare_arms
+from jax_rl.study.batches import StudyFit, compare_arms
 from jax_rl.study.intervals import contrast
 from jax_rl.study.judge import judge_arms, leave_open
 from jax_rl.study.names import join_words
-from jax_rl.study.summary import Arm, BatchResult, Interval
+from jax_rl.study.summary import Arm, BatchResult, Interval, arm_of
 from jax_rl.study.words import time_ratio
 
 SAMPLES_RATIO = 1.1

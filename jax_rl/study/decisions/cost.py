@@ -10,10 +10,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from jax_rl.errors import UserError
-from jax_rl.study.batches import StudyFit, arm_of, count_devices, measure_cell
+from jax_rl.study.batches import StudyFit, count_devices, measure_cell
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.judge import find_least
-from jax_rl.study.summary import Arm, BatchResult
+from jax_rl.study.summary import Arm, BatchResult, arm_of
 
 SECONDS_PER_HOUR = 3600.0
 

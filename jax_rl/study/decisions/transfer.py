@@ -17,9 +17,9 @@ from typing import Any
 
 from jax_rl.config_compare import find_difference
 from jax_rl.errors import UserError
-from jax_rl.study.batches import StudyFit, arm_of, compare_arms
+from jax_rl.study.batches import StudyFit, compare_arms
 from jax_rl.study.names import join_words
-from jax_rl.study.summary import Arm, BatchResult, Interval
+from jax_rl.study.summary import Arm, BatchResult, Interval, arm_of
 from jax_rl.study.words import SAME_TIME, describe_ratio, format_factor
 from jax_rl.throughput import ThroughputPoint, ThroughputTable
 

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from jax_rl.records import RunRecord
-from jax_rl.study.batches import StudyFit, arm_of, count_devices, measure_cell
+from jax_rl.study.batches import StudyFit, count_devices, measure_cell
 from jax_rl.study.intervals import geometric_mean
 from jax_rl.study.settings import Setting
-from jax_rl.study.summary import Arm, Cell
+from jax_rl.study.summary import Arm, Cell, arm_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +23,6 @@ class ArmShape:
     samples: float | None  # geometric means; None for an arm with a run that missed the target
     training_time: float | None  # seconds
     device_hours: float | None
-
-    @property
-    def arm(self) -> Arm:
-        """Its name."""
-        return Arm(self.setting, self.batch)
 
 
 @dataclasses.dataclass(frozen=True)

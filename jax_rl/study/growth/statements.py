@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from scipy.special import fdtri
 
-from jax_rl.study.batches import StudyFit, arm_of, compare_arms, measure_cell
+from jax_rl.study.batches import StudyFit, compare_arms, measure_cell
 from jax_rl.study.growth.arms import ArmShape, GrowthArms, describe_shape
 from jax_rl.study.growth.evidence import (
     CONTRADICTED,
@@ -30,7 +30,7 @@ from jax_rl.study.growth.evidence import (
 from jax_rl.study.intervals import LEVEL, fit_additive
 from jax_rl.study.noise.split import CovarianceSplit
 from jax_rl.study.settings import Setting
-from jax_rl.study.summary import Arm
+from jax_rl.study.summary import Arm, arm_of
 
 MARGIN = 1.25
 """Ratios between 1 / MARGIN and MARGIN count as equal, once their whole interval is inside."""
@@ -255,7 +255,7 @@ def judge_devices(arms: GrowthArms) -> Statement:
         for first, shape in itertools.product(line[:1], line[1:])
     ]
     for first, shape in pairs:
-        times = {shape.arm: 1.0, first.arm: -1.0}
+        times = {arm_of(shape): 1.0, arm_of(first): -1.0}
         more = math.log(shape.devices / first.devices)
         what = arms.name(f"{shape.batch} over {first.batch}", shape.setting)
         time, hours = (
@@ -294,7 +294,7 @@ def _gain(small: ArmShape, large: ArmShape) -> _Contrast:
     """-d log U / d log K between two arms; log U = log S - log N."""
     step = math.log(large.group / small.group)
     known = math.log(large.batch / small.batch) / step
-    return {small.arm: 1 / step, large.arm: -1 / step}, known
+    return {arm_of(small): 1 / step, arm_of(large): -1 / step}, known
 
 
 def _subtract(first: _Contrast, second: _Contrast) -> _Contrast:
@@ -309,7 +309,7 @@ def _fit_spread(fit: StudyFit, shapes: Sequence[ArmShape]) -> tuple[float, float
 
     Seed effects are removed within the arms given, so that nothing of other arms' scatter enters.
     """
-    cells = fit.cells_of(*(shape.arm for shape in shapes))
+    cells = fit.cells_of(*(arm_of(shape) for shape in shapes))
     logs = [math.log(measure_cell(cell)["samples"]) for cell in cells]
     own = fit_additive([arm_of(cell) for cell in cells], [cell.seed for cell in cells], logs)
     return own.residual_sd**2, float(own.degrees_of_freedom)
@@ -331,7 +331,7 @@ def _compare_pairs(arms: GrowthArms, pairs: Sequence[tuple[Arm, Arm]]) -> list[E
 def _list_priced(arms: GrowthArms, setting: str) -> list[ArmShape]:
     """A setting's arms whose device-hours may be compared, by batch."""
     line = [shape for shape in arms.complete_of(setting) if shape.devices]
-    return [] if arms.fit.by_kind.list_obstacles(*(shape.arm for shape in line)) else line
+    return [] if arms.fit.by_kind.list_obstacles(*(arm_of(shape) for shape in line)) else line
 
 
 def _estimate_time(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jax_rl.records import Iteration, RunRecord
-from jax_rl.study.summary import Arm, Cell
+from jax_rl.study.summary import Arm, Cell, arm_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ def summarise_gradients(
         part = [e for e in run.iterations if e.samples <= limit]
         # Another trainer's log may not tell them.
         if part and "max_grad_norm" in run.start.config.get("optimizer", {}):
-            by_arm.setdefault(Arm(cell.setting, cell.batch), []).append((run, part))
+            by_arm.setdefault(arm_of(cell), []).append((run, part))
     return [_summarise_arm(arm, members) for arm, members in by_arm.items()]
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from jax_rl.costs.chips import find_by_kind, load_chips
 from jax_rl.records import UNCOUNTED_PHASES, Iteration, RunRecord, Start
-from jax_rl.study.batches import arm_of
 from jax_rl.study.cells import sum_phases
 from jax_rl.study.intervals import geometric_mean
-from jax_rl.study.summary import Arm, Cell
+from jax_rl.study.summary import Arm, Cell, arm_of
 from jax_rl.study.use.memory import MemoryUse, read_memory
 
 
