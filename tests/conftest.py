@@ -1,7 +1,10 @@
 """Eight host devices, strict rank promotion, no network; set before JAX is imported."""
 
+import atexit
 import importlib.metadata
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 FLAGS = [
@@ -16,6 +19,13 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS]).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+if "PYTEST_XDIST_WORKER" not in os.environ and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # What one worker, or a run in a process of its own, has compiled, the others only read.
+    _compiled = tempfile.mkdtemp(prefix="jax_rl_tests_")
+    atexit.register(shutil.rmtree, _compiled, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax  # noqa: E402  (the flags above are read at import)
 import pytest  # noqa: E402

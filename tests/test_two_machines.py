@@ -11,7 +11,6 @@ from test_study_decisions_transfer import point, table
 
 from jax_rl.config_checks import validate
 from jax_rl.config_file import load_config
-from jax_rl.throughput import write_throughput
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +24,10 @@ def test_the_study_is_a_valid_one(script: ModuleType, tmp_path: Path) -> None:
     config = load_config(file)
     validate(config, study=True)
     assert config.batch.size == script.REFERENCE
+    assert (config.study.smaller + 1 + config.study.larger, config.study.seeds) == (
+        script.BATCHES,
+        script.SEEDS,
+    )
 
 
 def test_predicted_stands_beside_measured(
@@ -36,8 +39,7 @@ def test_predicted_stands_beside_measured(
     write_study(tmp_path / "first", runs, config=config)
     write_study(tmp_path / "second", slower, config=config)
     points = [point(32, 80.0), point(64, 44.0)]
-    write_throughput(table(*points, config=config), tmp_path / "bench.json")
-    rows = script.compare(tmp_path / "first", tmp_path / "second", tmp_path / "bench.json")
+    rows = script.compare(tmp_path / "first", tmp_path / "second", table(*points, config=config))
     assert [(row.batch, row.predicted, row.measured) for row in rows] == [
         (32, pytest.approx(50), pytest.approx(100)),
         (64, pytest.approx(4000 / 44), pytest.approx(100)),
@@ -46,7 +48,45 @@ def test_predicted_stands_beside_measured(
     script.print_rows(rows)
     printed = capsys.readouterr().out
     assert "would reach the target first" in printed
-    assert printed.splitlines()[-2].split()[-1] == "0.500"
+    assert printed.splitlines()[-2].split()[-4:] == ["0.500", "0.50", "to", "0.50"]
+
+
+def test_medians_stand_below_the_single_ratios(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        script.Row(32, (1.0, 1.0), (1.0, 1.0, 1.0), predicted, measured)
+        for predicted, measured in ((2.0, 4.0), (3.0, 3.0), (4.0, 2.0), (6.0, 5.0), (1.0, 5.0))
+    ]
+    script.print_rows(rows)
+    (line,) = capsys.readouterr().out.split("medians")[1].splitlines()[2:]
+    assert line.split() == ["32", "3.00", "4.00", "0.750", "0.20", "to", "2.00"]
+
+
+def test_rates_of_several_benches_are_averaged_as_times(script: ModuleType) -> None:
+    merged = script.merge_tables(
+        [
+            table(point(64, 100.0, by_progress=(100.0, 50.0))),
+            table(point(32, 80.0, by_progress=(80.0, 80.0))),
+            table(point(64, 300.0, by_progress=(300.0, 150.0))),
+        ]
+    )
+    assert [(p.batch, p.rollouts_per_second, p.by_progress) for p in merged.points] == [
+        (32, pytest.approx(80), pytest.approx((80, 80))),
+        (64, pytest.approx(150), pytest.approx((150, 75))),
+    ]
+
+
+def test_cells_are_run_one_by_one_and_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(words: list[object], *, cores: int) -> None:
+        number = int(str(words[-1]).split("/")[0])
+        (tmp_path / "cells" / f"b{number:05d}_s0").mkdir(parents=True)
+
+    monkeypatch.setattr(script, "run_command", run)
+    found = list(script.run_cells(tmp_path / "c.toml", tmp_path, cores=1))
+    assert found == [f"b{number:05d}_s0" for number in range(script.BATCHES * script.SEEDS)]
 
 
 def test_a_command_may_use_so_many_cores(
