@@ -12,6 +12,7 @@ FLAGS = [
     # Tests compile many programs and run each for milliseconds: optimisation does not pay.
     "--xla_llvm_disable_expensive_passes=true",
     "--xla_backend_optimization_level=0",
+    "--xla_cpu_parallel_codegen_split_count=1",  # workers already share the cores
 ]
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # halves it again; later unknown

@@ -122,7 +122,7 @@ def test_the_model_has_room_for_so_much(model: tuple[Config, Any]) -> None:
         chat(model[0], ["x" * 110], write=lambda piece: None)
 
 
-@pytest.mark.parametrize("layout", ["fsdp", "tensor"])
+@pytest.mark.parametrize("layout", [pytest.param("fsdp", marks=pytest.mark.slow), "tensor"])
 def test_eight_devices_say_the_same(tmp_path: Path, layout: str) -> None:
     write_model(tmp_path, family="llama")
     said = [

@@ -1,5 +1,6 @@
 """Logs of other trainers become a study whose numbers are worked by hand."""
 
+import dataclasses
 import json
 import math
 
@@ -288,10 +289,52 @@ def test_what_makes_no_study_is_refused(tmp_path) -> None:
         import_study([one, one], tmp_path / "s", target=TARGET)
     with pytest.raises(UserError, match="needs one too"):
         import_study([one, LoggedRun(path, 64, setting="x")], tmp_path / "s", target=TARGET)
+    with pytest.raises(UserError, match="must be letters, digits"):
+        import_study([LoggedRun(path, 64, setting="../x")], tmp_path / "s", target=TARGET)
+    with pytest.raises(UserError, match="target = nan must be a number"):
+        import_study([one], tmp_path / "s", target=math.nan)
+    assert not (tmp_path / "s").exists()
     with pytest.raises(UserError, match="reference 3: no run has this batch"):
         import_study([one], tmp_path / "s", target=TARGET, reference=3)
     with pytest.raises(UserError, match="is not empty"):
         import_study([one], tmp_path, target=TARGET)
+
+
+def test_updates_differ_between_settings_alone_and_groups_nowhere(tmp_path) -> None:
+    path = write_csv(tmp_path / "a.csv", list_rows(64, PLAIN))
+    runs = [parse_run([str(path), f"batch={batch}", *words]) for batch, *words in (
+        (64,), (128, "updates=2"), (128, "group=8", "setting=x"))]  # fmt: skip
+    with pytest.raises(UserError, match=r"updates = 2, and 1 in .* their own setting=NAME"):
+        import_study(runs[:2], tmp_path / "s", target=TARGET)
+    with pytest.raises(UserError, match="group = 8, and 1 in"):
+        import_study([dataclasses.replace(runs[0], setting="y"), runs[2]], tmp_path, target=TARGET)
+    named = [dataclasses.replace(run, setting=name) for run, name in zip(runs, "ab", strict=False)]
+    summary = analyse(import_study(named, tmp_path / "s", target=TARGET))
+    assert [(r.setting, r.batch) for r in summary.batches] == [("a", 64), ("b", 128)]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("rate=nan", "rate = nan must be a number above 0"),
+        ("rate=-1", "rate = -1 must be a number above 0"),
+        ("seed=-1", "seed = -1 must be at least 0"),
+        ("devices=-8", "devices = -8 must be at least 0"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(word, message) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_run(["a.csv", "batch=64", word])
+
+
+def test_samples_that_go_backwards_are_refused(tmp_path) -> None:
+    samples = [0, 64, 128, 64, *range(256, 64 * STEPS + 1, 64)]
+    rows = [
+        row | {"samples": made} for row, made in zip(list_rows(64, PLAIN), samples, strict=True)
+    ]
+    path = write_csv(tmp_path / "a.csv", rows)
+    with pytest.raises(UserError, match="samples go backwards from"):
+        import_study([LoggedRun(path, 64)], tmp_path / "s", target=TARGET)
 
 
 @pytest.mark.parametrize(

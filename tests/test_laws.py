@@ -70,7 +70,7 @@ def check_equal(found, expected):
         assert metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
 
 
-@in_place(PLACES[1:])
+@in_place([*(pytest.param(place, marks=pytest.mark.slow) for place in PLACES[1:3]), *EIGHT])
 def test_batch_law_holds_in_every_layout(batch, whole, place):
     check_equal(gradients_of(batch, place, microbatch=8), whole)
 
@@ -148,7 +148,7 @@ def test_sampler_and_learner_agree_on_log_probabilities(place, temperature):
 
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))
-@in_place([ONE, EIGHT[3]])
+@in_place([ONE, pytest.param(EIGHT[3], marks=pytest.mark.slow)])
 def test_sampler_and_learner_agree_for_every_family(place, name):
     check_on_policy(place, VARIANTS[name], 0.7)
 

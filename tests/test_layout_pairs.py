@@ -66,6 +66,13 @@ KINDS = {  # rules of the stored weights, and of what computes
     ),
 }
 PAIRS = [(learner, sampler) for learner in KINDS for sampler in KINDS]
+FAST = [  # every learner and every sampler; the learner's programs are shared
+    ("fsdp", "fsdp"),
+    ("fsdp", "tensor"),
+    ("tensor", "replicated"),
+    ("replicated", "fsdp_tensor"),
+    ("fsdp_tensor", "fsdp"),
+]
 
 
 @functools.cache
@@ -178,16 +185,12 @@ def check_gradients(pair, waves):
             assert metric.value() == pytest.approx(wanted[1][key], rel=1e-5, abs=1e-6), key
 
 
-@pytest.mark.parametrize(("learner", "sampler"), PAIRS)
+SOME_SLOW = [pytest.param(*pair, marks=() if pair in FAST else pytest.mark.slow) for pair in PAIRS]
+
+
+@pytest.mark.parametrize(("learner", "sampler"), SOME_SLOW)
 def test_on_policy_law_and_tokens_on_eight_devices(learner, sampler):
     check_on_policy(make_pair(learner, sampler, 8))
-
-
-SOME_SLOW = [
-    # Every learner and every sampler in the fast suite; the learner's programs are shared.
-    pytest.param(*pair, marks=() if "fsdp" in pair else pytest.mark.slow)
-    for pair in PAIRS
-]
 
 
 @pytest.mark.parametrize(("learner", "sampler"), SOME_SLOW)

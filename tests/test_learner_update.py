@@ -174,12 +174,15 @@ def update_thrice(place):
     return state, types, programs
 
 
+SOME_SLOW = [*(pytest.param(place, marks=pytest.mark.slow) for place in EIGHT[:3]), EIGHT[3]]
+
+
 @pytest.fixture(scope="module")
 def thrice():
     return functools.cache(update_thrice)
 
 
-@pytest.mark.parametrize("place", [ONE, *EIGHT], ids=str)
+@pytest.mark.parametrize("place", [ONE, *SOME_SLOW], ids=str)
 def test_the_state_keeps_its_type_and_the_program_is_compiled_once(thrice, place):
     state, types, programs = thrice(place)
     assert types[0] == types[1] == types[2]
@@ -190,7 +193,7 @@ def test_the_state_keeps_its_type_and_the_program_is_compiled_once(thrice, place
     assert int(state.update) == 6
 
 
-@pytest.mark.parametrize("place", EIGHT, ids=str)
+@pytest.mark.parametrize("place", SOME_SLOW, ids=str)
 def test_every_weight_moves_and_alike_in_every_layout(thrice, place):
     found, expected = (to_host(thrice(where)[0].weights) for where in (place, ONE))
     # Adam divides by the root of the second moment, so a rounded gradient near 0 still makes a

@@ -54,7 +54,11 @@ def test_export_gives_every_tensor_back(family, tmp_path):
 
 @pytest.mark.parametrize(
     ("family", "place"),
-    [("llama", place) for place in EIGHT] + [("gemma3", EIGHT[1])],
+    [
+        *(pytest.param("llama", place, marks=pytest.mark.slow) for place in EIGHT[:3]),
+        ("llama", EIGHT[3]),
+        ("gemma3", EIGHT[1]),
+    ],
     indirect=["family"],
     ids=str,
 )

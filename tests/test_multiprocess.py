@@ -19,19 +19,22 @@ EXACT = ("samples", "iteration", "tokens", "decode_steps", "reward", "truncated"
 CLOSE = ("loss", "grad_norm", "update_norm", "entropy")
 
 
-def command(directory: Path, *options: str) -> list[str]:
+def command(directory: Path, *options: str, job: str = "train") -> list[str]:
     # A reward in steps, which a random policy has some of: equal zeros would show nothing.
     task = ["--task.name", "trainer_runs:Sevens", "--task.max_prompt_length", "4"]
     task += ["--task.max_response_length", "4", "--warm_start.updates", "0"]
     run = ["--run.layout", "fsdp", "--validation.prompts", "16", "--optimizer.learning_rate", "0.1"]
-    start = [sys.executable, "-m", "jax_rl.cli", "train", "tiny", "--dir", str(directory)]
+    start = [sys.executable, "-m", "jax_rl.cli", job, "tiny", "--dir", str(directory)]
     return [*start, *task, *run, "--budget.target", "1.0", *options]
 
 
-def start(processes: int, devices: int, directory: Path, *options: str) -> subprocess.Popen[str]:
+def start(
+    processes: int, devices: int, directory: Path, *options: str, job: str = "train"
+) -> subprocess.Popen[str]:
     own = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    what = command(directory, *options, job=job)
     return subprocess.Popen(
-        [str(CLUSTER), str(processes), "--devices", str(devices), *command(directory, *options)],
+        [str(CLUSTER), str(processes), "--devices", str(devices), *what],
         env={**os.environ, **own},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -100,6 +103,31 @@ def test_a_run_on_two_processes_resumes_on_one(alone: RunRecord, tmp_path: Path)
     record = read_run(tmp_path / "run")
     assert [s.process_count for s in record.starts] == [2, 1]
     assert [i.samples for i in record.iterations] == [i.samples for i in alone.iterations]
+
+
+@pytest.mark.slow
+def test_a_study_on_two_processes_is_that_on_one(tmp_path: Path) -> None:
+    sweep = ["--study.factor", "2", "--study.smaller", "1", "--study.larger", "0"]
+    sweep += ["--study.seeds", "1", "--study.steady_seconds", "0.01"]
+    found = []
+    for processes in (1, 2):
+        directory = tmp_path / str(processes)
+        process = start(processes, 4 // processes, directory, *sweep, job="study")
+        text = finish(process)
+        assert process.returncode == 0, text
+        assert text.count("report: ") == 1, text
+        assert (directory / "report.html").exists()
+        cells = sorted((directory / "cells").iterdir())
+        records = [read_run(cell) for cell in cells]
+        assert [record.start.process_count for record in records] == [processes] * 2
+        found.append([(cell.name, *list_exact(r)) for cell, r in zip(cells, records, strict=True)])
+    assert found[0] == found[1]
+
+
+def list_exact(record: RunRecord) -> list[Any]:
+    """What does not depend on how sums are split."""
+    iterations = [[getattr(event, field) for field in EXACT] for event in record.iterations]
+    return [iterations, [(v.samples, v.score) for v in record.validations]]
 
 
 @pytest.mark.slow

@@ -185,7 +185,9 @@ def test_padding_stays_zero_under_weight_decay():
 # Weights
 
 
-@pytest.mark.parametrize("place", [Place("fsdp", 8), SPLIT], ids=str)
+@pytest.mark.parametrize(
+    "place", [pytest.param(Place("fsdp", 8), marks=pytest.mark.slow), SPLIT], ids=str
+)
 def test_initial_weights_do_not_depend_on_padding(place):
     with ONE.entered() as layout:
         wanted = to_host(init_weights(jax.random.key(3), PLAIN, layout))

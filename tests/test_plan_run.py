@@ -73,6 +73,7 @@ def test_a_plan_for_the_devices_that_are_here(
     assert details["compiled"]["programs"] == 4  # sync, prefill, decode, update
 
 
+@pytest.mark.slow
 def test_the_largest_update_tells_what_smaller_ones_cost_when_compiled_themselves() -> None:
     target = parse_target("here", load_chips())
     config = change(small(), batch={"microbatch": 8})

@@ -116,7 +116,9 @@ def prefilled(place, model, columns=None):
     return held, cache, hidden, prompts, jax.random.key(0), jnp.float32(1.0), spec
 
 
-@pytest.mark.parametrize("place", [ONE, EIGHT[1], EIGHT[3]], ids=str)
+@pytest.mark.parametrize(
+    "place", [ONE, pytest.param(EIGHT[1], marks=pytest.mark.slow), EIGHT[3]], ids=str
+)
 def test_forced_lengths_are_obeyed_and_change_nothing_else(endless, place):
     # Every length up to the limit; the end tokens 2 and 9 are drawn and end nothing.
     forced = np.random.default_rng(4).permutation(np.arange(ROWS) % RESPONSE + 1).astype(np.int32)

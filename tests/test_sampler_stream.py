@@ -57,7 +57,11 @@ def decoded() -> list[list[int]]:
     return [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
 
 
-@pytest.mark.parametrize("place", [ONE, EIGHT[0], EIGHT[1], EIGHT[3]], ids=str)
+@pytest.mark.parametrize(
+    "place",
+    [ONE, *(pytest.param(place, marks=pytest.mark.slow) for place in EIGHT[:2]), EIGHT[3]],
+    ids=str,
+)
 def test_a_stream_ends_in_the_tokens_of_decode(place: Place, decoded: list[list[int]]) -> None:
     groups = range(GROUPS) if place == ONE else range(3)
     for group in groups:

@@ -158,7 +158,10 @@ def test_the_larger_of_the_two_waves_counts() -> None:
     )
 
 
-@pytest.mark.parametrize(("layout", "devices"), [("replicated", 1), ("fsdp", 8)])
+@pytest.mark.parametrize(
+    ("layout", "devices"),
+    [("replicated", 1), pytest.param("fsdp", 8, marks=pytest.mark.slow)],
+)
 def test_compiled_programs_agree(layout: str, devices: int) -> None:
     """Arguments within 1 %, temporaries within a factor of 2 (measured: 1.0 to 1.7 on CPU)."""
     setup = prepare_run(place(SMALL, layout, devices))

@@ -11,6 +11,7 @@ from test_study_decisions_transfer import point, table
 
 from jax_rl.config_checks import validate
 from jax_rl.config_file import load_config
+from jax_rl.throughput import read_throughput, write_throughput
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,9 @@ def test_predicted_stands_beside_measured(
     write_study(tmp_path / "first", runs, config=config)
     write_study(tmp_path / "second", slower, config=config)
     points = [point(32, 80.0), point(64, 44.0)]
-    rows = script.compare(tmp_path / "first", tmp_path / "second", table(*points, config=config))
+    write_throughput(table(*points, config=config), tmp_path / "bench.json")
+    there = read_throughput(tmp_path / "bench.json")
+    rows = script.compare(tmp_path / "first", tmp_path / "second", there)
     assert [(row.batch, row.predicted, row.measured) for row in rows] == [
         (32, pytest.approx(50), pytest.approx(100)),
         (64, pytest.approx(4000 / 44), pytest.approx(100)),

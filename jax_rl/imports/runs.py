@@ -1,6 +1,8 @@
 """Which logs make up a study: their batch, seed and rate, from the command line or a file."""
 
 import dataclasses
+import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +39,9 @@ class LoggedRun:
     map: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Columns by role, besides those of the study."""
 
+
+_SETTING = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+"""What a setting may be called: it is part of the names of directories."""
 
 _FIELDS = {field.name: field for field in dataclasses.fields(LoggedRun)}
 
@@ -95,7 +100,9 @@ def check_runs(runs: Sequence[LoggedRun]) -> None:
     """Refuses what makes no study.
 
     Raises:
-      UserError: no run, two of one setting, batch and seed, or settings named for some only.
+      UserError: no run, two of one setting, batch and seed, settings named for some only, a
+        setting's name that names no directory, runs of different groups, or runs of one setting
+        with different updates.
     """
     if not runs:
         raise UserError("no run is given: --run FILE batch=64 seed=0, once for each log")
@@ -111,6 +118,25 @@ def check_runs(runs: Sequence[LoggedRun]) -> None:
     unnamed = [one for one in runs if not one.setting]
     if unnamed and len(unnamed) < len(runs):
         raise UserError(f"{unnamed[0].file}: other runs name a setting, so it needs one too")
+    first: dict[str, LoggedRun] = {}
+    for one in runs:
+        if one.setting and not _SETTING.fullmatch(one.setting):
+            raise UserError(
+                f"{one.file}: setting = {one.setting!r} must be letters, digits, _, -, + and . that"
+                " begin with a letter or digit: it names directories"
+            )
+        if one.group != runs[0].group:
+            raise UserError(
+                f"{one.file}: group = {one.group}, and {runs[0].group} in {runs[0].file}; runs of"
+                " different groups are no study of the batch alone: import each group by itself"
+            )
+        other = first.setdefault(one.setting, one)
+        if one.updates != other.updates:
+            raise UserError(
+                f"{one.file}: updates = {one.updates}, and {other.updates} in {other.file}; only"
+                " the batch differs within a setting: give runs that differ in more their own"
+                " setting=NAME"
+            )
 
 
 def _build(values: Mapping[str, Any], file: Path, where: str) -> LoggedRun:
@@ -127,6 +153,11 @@ def _build(values: Mapping[str, Any], file: Path, where: str) -> LoggedRun:
     for name in ("batch", "group", "updates"):
         if getattr(run, name) < 1:
             raise UserError(f"{where}: {name} = {getattr(run, name)} must be at least 1")
+    for name in ("seed", "devices"):
+        if getattr(run, name) < 0:
+            raise UserError(f"{where}: {name} = {getattr(run, name)} must be at least 0")
+    if not (math.isfinite(run.rate) and run.rate >= 0):
+        raise UserError(f"{where}: rate = {run.rate:g} must be a number above 0, or left out")
     if run.batch % run.group:
         raise UserError(
             f"{where}: batch {run.batch} is not a whole number of groups of {run.group}"

@@ -1,6 +1,7 @@
 """Rows of a log to the course of a run: samples, both clocks, phases and scores."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -52,7 +53,7 @@ def read_series(
       run: what the log is of.
 
     Raises:
-      UserError: a step or a number of seconds that goes backwards, or no row with a step.
+      UserError: samples or seconds that go backwards, a step below 0, or no row with a step.
     """
     merged = _merge(rows, columns, run)
     steps = np.array([row["step"] for row in merged])
@@ -111,6 +112,13 @@ def _merge(
         row.setdefault("samples", row["step"] * run.batch)
     if merged[0]["step"] < 0:
         raise UserError(f"{run.file}: step {merged[0]['step']:g} is below 0")
+    for before, after in itertools.pairwise(merged):
+        if after["samples"] < before["samples"]:
+            raise UserError(
+                f"{run.file}: samples go backwards from {before['samples']:g} to"
+                f" {after['samples']:g} at step {after['step']:g}; they must be those since the"
+                " start of the run (--map samples=COLUMN names another column, samples=- none)"
+            )
     return merged
 
 

@@ -56,11 +56,13 @@ def import_study(
       the directory, ready for `jax_rl.report.build.build_report`.
 
     Raises:
-      UserError: a log that cannot be read, a column that is not there, runs that make no study,
-        or a directory that is not empty.
+      UserError: a log that cannot be read, a column that is not there, runs that make no study, a
+        target that is no number, or a directory that is not empty.
     """
     directory = Path(directory)
     check_runs(runs)
+    if not math.isfinite(target):
+        raise UserError(f"target = {target} must be a number, a validation score to reach")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} is not empty; choose another directory")
     series = [_read(run, format, columns or {}) for run in runs]

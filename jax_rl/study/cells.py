@@ -1,5 +1,6 @@
 """One run of a study, read from its record: clocks, counts, throughput, and what to doubt."""
 
+import bisect
 import dataclasses
 import json
 import math
@@ -12,10 +13,8 @@ import numpy as np
 from jax_rl.records import (
     PHASES,
     UNCOUNTED_PHASES,
-    Iteration,
     RunRecord,
     Start,
-    Validation,
     read_run,
 )
 from jax_rl.study.crossing import find_crossing, fit_isotonic
@@ -197,7 +196,10 @@ def _count_tokens(run: RunRecord) -> list[int]:
 
 def _read_crossing(run: RunRecord, target: float) -> Crossing | None:
     grid = run.validations
-    trained = [_last_iteration(run.iterations, e) for e in grid]
+    numbers = [e.iteration for e in run.iterations]
+    # The last iteration that the policy scored at each grid point had learnt from.
+    done = [bisect.bisect_right(numbers, e.iteration) for e in grid]
+    trained = [run.iterations[count - 1] if count else None for count in done]
     return find_crossing(
         [e.samples for e in grid],
         [e.score for e in grid],
@@ -210,12 +212,6 @@ def _read_crossing(run: RunRecord, target: float) -> Crossing | None:
         ],
         target=target,
     )
-
-
-def _last_iteration(iterations: Sequence[Iteration], point: Validation) -> Iteration | None:
-    """The last iteration that the policy scored at a grid point had learnt from."""
-    done = [e for e in iterations if e.iteration <= point.iteration]
-    return done[-1] if done else None
 
 
 @dataclasses.dataclass(frozen=True)
