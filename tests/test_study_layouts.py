@@ -349,3 +349,35 @@ def test_layouts_that_repeat_the_same_runs_do_not_narrow_intervals():
     assert alone.degrees_of_freedom == repeated.degrees_of_freedom == 4
     for measure in ("samples", "training_time"):
         assert repeated.fits[measure].residual_sd == pytest.approx(alone.fits[measure].residual_sd)
+
+
+def test_a_setting_with_fewer_arms_counts_for_less():
+    # Degrees of freedom 4, 4 and 2, two batches of three seeds there: if the three variances
+    # move together their mean has (4 + 4 + 2)^2 / (2 + 2 + 1.414)^2 = 3.4.
+    def build(layout, batches):
+        scale = {"fsdp": 1.0, "replicated": 2.0, "tensor": 3.0}[layout]
+        return [
+            build_cell(
+                batch,
+                seed,
+                samples=SAMPLES[batch] * math.exp(scale * SQUARE[i][seed]),
+                rate=100.0,
+                layout=layout,
+            )
+            for i, batch in enumerate(batches)
+            for seed in range(3)
+        ]
+
+    batches = list(SAMPLES)
+    cells = {
+        "fsdp": build("fsdp", batches),
+        "replicated": build("replicated", batches),
+        "tensor": build("tensor", batches[:2]),
+    }
+    together = fit_study([c for own in cells.values() for c in own], settings=tuple(cells))
+    alone = [fit_study(own, settings=(name,)).fits["samples"] for name, own in cells.items()]
+    assert [one.degrees_of_freedom for one in alone] == [4, 4, 2]
+    assert together.degrees_of_freedom == 3
+    assert together.fits["samples"].residual_sd ** 2 == pytest.approx(
+        sum(share * one.residual_sd**2 for share, one in zip((0.4, 0.4, 0.2), alone, strict=True))
+    )

@@ -183,7 +183,10 @@ def _fit_settings(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
     """One fit over all arms, with a residual variance as if there were one setting.
 
     The runs of a batch and seed in several settings may be nearly the same run: taken for
-    independent ones, they would make the intervals between batches too narrow.
+    independent ones, they would make the intervals between batches too narrow. The variance is the
+    mean of the settings' own, by their degrees of freedom d. Where those estimates move together
+    their standard errors, as the root of 2 / d each, add up, and the mean has as many degrees of
+    freedom as (sum of d)^2 / (sum of the roots of d)^2: d where all are equal.
     """
     fits = _fit_measures(cells)
     names = sorted({cell.setting for cell in cells})
@@ -191,10 +194,16 @@ def _fit_settings(cells: Sequence[Cell]) -> dict[str, AdditiveFit]:
     pooled: dict[str, AdditiveFit] = {}
     for measure, fit in fits.items():
         known = [one[measure] for one in alone if one[measure].degrees_of_freedom]
-        freedom = min((one.degrees_of_freedom for one in known), default=0)
-        variance = np.mean([one.residual_sd**2 for one in known]) if known else math.nan
+        if not known:
+            pooled[measure] = dataclasses.replace(fit, residual_sd=math.nan, degrees_of_freedom=0)
+            continue
+        own = np.array([one.degrees_of_freedom for one in known], np.float64)
+        variance = np.average([one.residual_sd**2 for one in known], weights=own)
+        together = np.sum(own) ** 2 / np.sum(np.sqrt(own)) ** 2
         pooled[measure] = dataclasses.replace(
-            fit, residual_sd=float(np.sqrt(variance)), degrees_of_freedom=freedom
+            fit,
+            residual_sd=float(np.sqrt(variance)),
+            degrees_of_freedom=math.floor(together + 1e-9),
         )
     return pooled
 

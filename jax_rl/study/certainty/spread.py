@@ -261,7 +261,7 @@ def _count_more_seeds(
     """For each undecided arm the difference seen, and one plain difference for all arms."""
     residual_sd, arms = fit.fits[f"{clock}_time"].residual_sd, len(others) + 1
     seeds = min(len(fit.cells_of(arm)) for arm in (reference, *others))
-    # The spread's degrees of freedom are those of the setting that has the fewest.
+    # The spread has at least the degrees of freedom of the setting that has the fewest.
     sizes = Counter(arm.setting for arm in (reference, *others))
     block = min((size for size in sizes.values() if size > 1), default=1)
 
