@@ -154,6 +154,7 @@ def test_the_learner_scores_as_without_padding():
     np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_padding_stays_zero_under_weight_decay():
     """Three updates; the other rows go where they go without padding."""
     # A large epsilon: rounding of a gradient near zero must not become a step of full size.

@@ -54,6 +54,7 @@ def check(plan: Plan, *, devices: int) -> None:
     assert max(one.memory.values()) < one.capacity
 
 
+@pytest.mark.slow
 def test_a_plan_for_the_devices_that_are_here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

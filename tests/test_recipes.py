@@ -187,8 +187,7 @@ def shrink(name: str, folder: Path, *, layout: str, devices: int) -> Config:
 
 SLOW = pytest.mark.slow
 RUNS: list[Any] = [
-    ("gsm8k_qwen3", "replicated", 1),
-    *(pytest.param(name, "replicated", 1, marks=SLOW) for name in RECIPES[1:]),
+    *(pytest.param(name, "replicated", 1, marks=SLOW) for name in RECIPES),
     *(pytest.param(name, "fsdp", 8, marks=SLOW) for name in RECIPES),
 ]
 

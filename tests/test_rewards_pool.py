@@ -281,6 +281,7 @@ def test_a_reward_that_cannot_be_pickled_is_refused():
 
 
 SCRIPT = """
+import signal
 import sys
 import time
 
@@ -289,6 +290,7 @@ from jax_rl.rewards.base import Problem, Response
 from jax_rl.rewards.combine import make_reward
 from jax_rl.rewards.pool import RewardPool
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 print("script", flush=True)
 MODE = sys.argv[1]
 
@@ -311,7 +313,7 @@ pool.submit([Problem("p", "p")] * 2, [Response("hang", 1, True, 9)] * 2)
 if MODE == "interrupted":
     time.sleep(60)
 if MODE == "killed":
-    import os, signal
+    import os
     time.sleep(0.2)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -437,7 +437,11 @@ def test_an_interrupt_says_where_the_record_is(
 
 @pytest.mark.parametrize(
     ("first", "then"),
-    [("fsdp", "tensor"), pytest.param("tensor", "replicated", marks=pytest.mark.slow)],
+    [
+        ("fsdp_tensor", "replicated"),  # other tests here have compiled both
+        pytest.param("fsdp", "tensor", marks=pytest.mark.slow),
+        pytest.param("tensor", "replicated", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_resumes_in_another_layout(first: str, then: str, tmp_path: Path) -> None:
     # A vocabulary of 33 is padded to 40 on eight parts, and not at all where it is whole.
