@@ -19,7 +19,6 @@ from pathlib import Path
 
 from jax_rl.throughput import ThroughputPoint, read_throughput
 
-COMMAND = "import sys; from jax_rl.cli import main; sys.exit(main(sys.argv[1:]))"
 GIB = 2**30
 
 
@@ -78,7 +77,7 @@ def predict_and_measure(
 
 def run_command(words: Sequence[object]) -> None:
     """`jax-rl WORDS` in a process of its own, so that its peak of memory is its own."""
-    subprocess.run([sys.executable, "-c", COMMAND, *map(str, words)], check=True)
+    subprocess.run([sys.executable, "-m", "jax_rl.cli", *map(str, words)], check=True)
 
 
 def print_throughput(

@@ -77,7 +77,7 @@ rate_rule = "sqrt"
 steady_seconds = 1.0
 """
 REFERENCE, BATCHES, SEEDS = 32, 3, 2  # of the configuration above
-COMMAND = "import sys; from jax_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+COMMAND = (sys.executable, "-m", "jax_rl.cli")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,8 +162,8 @@ def run_command(words: Sequence[object], *, cores: int) -> None:
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     if len(allowed) < cores:
         raise SystemExit(f"{cores} cores are asked for and {len(allowed)} are there")
-    line = ["taskset", "--cpu-list", ",".join(map(str, allowed)), sys.executable, "-c", COMMAND]
-    subprocess.run([*line, *map(str, words)], check=True)
+    line = ["taskset", "--cpu-list", ",".join(map(str, allowed)), *COMMAND, *map(str, words)]
+    subprocess.run(line, check=True)
 
 
 def compare(first: Path, second: Path, table: ThroughputTable) -> list[Row]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
 from report_studies import HOSTILE, STUDIES
 from test_report_page import Outline
 
@@ -155,6 +156,6 @@ def test_two_of_one_name_are_refused() -> None:
         check_names(Report("", "", [], [part, part], None))
     with pytest.raises(ValueError, match="more than one table named odd/one"):
         check_names(Report("", "", [], [part, Part("b", "B", tables=[ODD])], None))
-    plot = Plot("p", "", "", "", lambda: None)  # type: ignore[arg-type, return-value]
+    plot = Plot("p", "", "", "", Figure)
     with pytest.raises(ValueError, match="more than one figure named p"):
         check_names(Report("", "", [], [Part("a", "A", plots=[plot, plot])], None))

@@ -1,6 +1,7 @@
 """The script that predicts one machine from another: its comparison, and how it holds cores."""
 
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -96,7 +97,8 @@ def test_a_command_may_use_so_many_cores(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     count = "import os, pathlib, sys; n = str(len(os.sched_getaffinity(0)))"
-    monkeypatch.setattr(script, "COMMAND", f"{count}; pathlib.Path(sys.argv[1]).write_text(n)")
+    code = f"{count}; pathlib.Path(sys.argv[1]).write_text(n)"
+    monkeypatch.setattr(script, "COMMAND", (sys.executable, "-c", code))
     script.run_command([tmp_path / "cores"], cores=1)
     assert (tmp_path / "cores").read_text() == "1"
     with pytest.raises(SystemExit, match="cores are asked for"):
